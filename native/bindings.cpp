@@ -1,0 +1,338 @@
+// The only file that knows Python: checks shapes once, lets the interpreter go, computes nothing.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+
+#include "dispatch.hpp"
+#include "reference.hpp"
+#include "runner.hpp"
+#include "vote.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using namespace svelto;
+
+template <class T>
+using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using AnyVector = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Labels = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Scores = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void require(bool condition, const char* message) {
+    if (!condition) throw nb::value_error(message);
+}
+
+// A value of the `fields` dict, as T.
+template <class T>
+T get(const nb::dict& fields, const char* name) {
+    if (!fields.contains(name)) throw nb::key_error(name);
+    return nb::cast<T>(fields[name]);
+}
+
+// An array of the `fields` dict: checked length and alignment, kept alive by the dict's owner.
+template <class T>
+const T* array(const nb::dict& fields, const std::string& name, std::int64_t size) {
+    if (!fields.contains(name.c_str())) throw nb::key_error(name.c_str());
+    auto values = nb::cast<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>(fields[name.c_str()]);
+    if (static_cast<std::int64_t>(values.size()) != size)
+        throw nb::value_error((name + " has " + std::to_string(values.size()) + " elements; expected " +
+                               std::to_string(size)).c_str());
+    return values.data();
+}
+
+template <class T>
+const T* aligned(const nb::dict& fields, const std::string& name, std::int64_t size) {
+    const T* data = array<T>(fields, name, size);
+    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0) throw nb::value_error((name + " is not 64-byte aligned").c_str());
+    return data;
+}
+
+template <class T>
+Panels<T> read_panels(const nb::dict& fields, const std::string& suffix, const Machine& m) {
+    Panels<T> sv;
+    const auto key = [&](const char* name) { return std::string(name) + suffix; };
+    sv.kernel = m.kernel;
+    sv.pair = static_cast<PairKind>(get<int>(fields, key("pair").c_str()));
+    sv.n_groups = get<int>(fields, key("n_groups").c_str());
+    sv.n_cols = get<int>(fields, key("n_cols").c_str());
+    sv.padded_cols = get<int>(fields, key("padded_cols").c_str());
+    sv.n_panels = get<int>(fields, key("n_panels").c_str());
+    sv.d = m.d;
+    sv.scale = static_cast<T>(get<double>(fields, key("scale").c_str()));
+    sv.coef0 = static_cast<T>(get<double>(fields, "coef0"));
+    sv.degree = get<int>(fields, "degree");
+    const std::int64_t packed = static_cast<std::int64_t>(sv.n_panels) * kPanelWidth<T>;
+    if (!m.use_postings) sv.vectors = aligned<T>(fields, key("vectors"), packed * m.d);
+    sv.vector_const = aligned<T>(fields, key("vector_const"), packed);
+    sv.sparse_const = aligned<T>(fields, key("sparse_const"), packed);
+    if (m.kernel != KernelKind::linear) sv.weights = aligned<T>(fields, key("weights"), packed * sv.padded_cols);
+    sv.group_start = array<std::int32_t>(fields, key("group_start"), sv.n_groups + 1);
+    require(sv.group_start[0] == 0 && sv.group_start[sv.n_groups] == sv.n_panels, "group_start does not cover the panels");
+    for (int g = 0; g < sv.n_groups; ++g) require(sv.group_start[g] <= sv.group_start[g + 1], "group_start decreases");
+    require(sv.padded_cols >= sv.n_cols || m.kernel == KernelKind::linear, "padded_cols is smaller than n_cols");
+    return sv;
+}
+
+VectorStats read_stats(const nb::dict& fields, const std::string& name) {
+    const double* stats = array<double>(fields, name, 3);
+    return {stats[0], stats[1], stats[2]};
+}
+
+Machine read_machine(const nb::dict& fields) {
+    Machine m;
+    m.kernel = static_cast<KernelKind>(get<int>(fields, "kernel"));
+    m.rule = static_cast<Rule>(get<int>(fields, "rule"));
+    m.layout = static_cast<Layout>(get<int>(fields, "layout"));
+    m.d = get<int>(fields, "d");
+    m.n_sv = get<int>(fields, "n_sv");
+    m.n_scores = get<int>(fields, "n_scores");
+    m.n_classes = get<int>(fields, "n_classes");
+    m.break_ties = get<bool>(fields, "break_ties");
+    m.has_f32 = get<bool>(fields, "has_f32");
+    m.use_postings = get<bool>(fields, "use_postings");
+    m.abs_cols = get<int>(fields, "abs_cols");
+    require(m.d > 0 && m.n_sv > 0 && m.n_scores > 0 && m.n_classes >= 0, "the machine is empty");
+    m.f64 = read_panels<double>(fields, "_f64", m);
+    m.stats64 = read_stats(fields, "stats_f64");
+    m.row_scale64 = get<double>(fields, "row_scale_f64");
+    if (m.has_f32) {
+        m.f32 = read_panels<float>(fields, "_f32", m);
+        require(m.f32.n_groups == m.f64.n_groups && m.f32.n_cols == m.f64.n_cols, "the precisions differ in groups");
+        m.stats32 = read_stats(fields, "stats_f32");
+        m.row_scale32 = get<double>(fields, "row_scale_f32");
+        m.weight_scale = get<double>(fields, "weight_scale");
+        if (get<bool>(fields, "has_centre")) m.centre = array<double>(fields, "centre", m.d);
+    }
+    const int cols = m.f64.n_cols, groups = m.f64.n_groups, abs_factor = m.abs_cols > 0 ? 2 : 1;
+    if (m.layout == Layout::single)
+        require(cols == 1 && m.n_scores == 1, "a single score needs one column");
+    else if (m.layout == Layout::classes)
+        require(groups == m.n_classes && cols == abs_factor * (m.n_classes - 1) &&
+                    2 * m.n_scores == m.n_classes * (m.n_classes - 1),
+                "classes and columns disagree");
+    else
+        require(groups == 1 && cols == abs_factor * m.n_scores, "scores and columns disagree");
+    m.intercept = array<double>(fields, "intercept", m.n_scores);
+    m.coef_sum = array<double>(fields, "coef_sum", m.n_scores);
+    Reference& r = m.reference;
+    r.gamma = get<double>(fields, "gamma");
+    r.coef0 = get<double>(fields, "coef0");
+    r.degree = get<int>(fields, "degree");
+    r.n_rows = get<int>(fields, "n_rows");
+    r.dual_coef = array<double>(fields, "dual_coef", static_cast<std::int64_t>(r.n_rows) * m.n_sv);
+    if (get<bool>(fields, "is_grouped")) {
+        require(r.n_rows == m.n_classes - 1, "dual_coef and classes disagree");
+        r.class_start = array<std::int32_t>(fields, "class_start", m.n_classes + 1);
+        require(r.class_start[0] == 0 && r.class_start[m.n_classes] == m.n_sv, "class_start does not cover the vectors");
+    } else {
+        require(r.n_rows == m.n_scores, "dual_coef and scores disagree");
+    }
+    if (get<bool>(fields, "is_csr")) {
+        r.row_start = array<std::int64_t>(fields, "vector_start", m.n_sv + 1);
+        const std::int64_t stored = r.row_start[m.n_sv];
+        require(r.row_start[0] == 0 && stored >= 0, "vector_start is damaged");
+        r.columns = array<std::int32_t>(fields, "vector_columns", stored);
+        r.vectors = array<double>(fields, "vectors", stored);
+    } else {
+        r.vectors = array<double>(fields, "vectors", static_cast<std::int64_t>(m.n_sv) * m.d);
+    }
+    if (m.use_postings) {
+        m.postings.start = array<std::int64_t>(fields, "posting_start", m.d + 1);
+        const std::int64_t stored = m.postings.start[m.d];
+        require(m.postings.start[0] == 0 && stored >= 0, "posting_start is damaged");
+        m.postings.vector = array<std::int32_t>(fields, "posting_vector", stored);
+        m.postings.value = array<double>(fields, "posting_value", stored);
+        const std::int64_t packed = static_cast<std::int64_t>(m.f64.n_panels) * kPanelWidth<double>;
+        for (std::int64_t i = 0; i < stored; ++i)
+            require(m.postings.vector[i] >= 0 && m.postings.vector[i] < packed, "posting_vector is out of range");
+    }
+    return m;
+}
+
+RowSource dense_source(const AnyMatrix& X) {
+    RowSource rows;
+    if (X.dtype() == nb::dtype<float>())
+        rows.type = ElementType::float32;
+    else
+        require(X.dtype() == nb::dtype<double>(), "rows must be float32 or float64");
+    rows.data = X.data();
+    rows.row_stride = X.stride(0);
+    rows.col_stride = X.stride(1);
+    rows.n_rows = static_cast<std::int64_t>(X.shape(0));
+    rows.d = static_cast<int>(X.shape(1));
+    return rows;
+}
+
+RowSource csr_source(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, int d) {
+    RowSource rows;
+    rows.is_csr = true;
+    if (data.dtype() == nb::dtype<float>())
+        rows.type = ElementType::float32;
+    else
+        require(data.dtype() == nb::dtype<double>(), "CSR values must be float32 or float64");
+    rows.wide_indices = indices.dtype() == nb::dtype<std::int64_t>();
+    require(rows.wide_indices || indices.dtype() == nb::dtype<std::int32_t>(), "CSR indices must be int32 or int64");
+    require(indices.dtype() == row_start.dtype(), "CSR indices and indptr must have one dtype");
+    require(row_start.shape(0) >= 1 && indices.shape(0) == data.shape(0), "CSR arrays disagree in length");
+    rows.data = data.data();
+    rows.indices = indices.data();
+    rows.row_start = row_start.data();
+    rows.n_rows = static_cast<std::int64_t>(row_start.shape(0)) - 1;
+    rows.n_stored = static_cast<std::int64_t>(data.shape(0));
+    rows.d = d;
+    return rows;
+}
+
+using OutcomeTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, int>;
+OutcomeTuple as_tuple(const Outcome& o) {
+    return {o.settled_f32, o.settled_f64, o.settled_reference, o.bad_row, static_cast<int>(o.fault)};
+}
+
+// A machine ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
+class Engine {
+  public:
+    Engine(nb::dict fields, const std::string& level) : fields_(std::move(fields)), machine_(read_machine(fields_)) {
+        hot_ = find_level(level);
+        if (hot_ == nullptr) throw nb::value_error(("instruction level '" + level + "' is not available here").c_str());
+        const int form = get<int>(fields_, "scaling_form");
+        if (form != 0) {
+            scaling_.form = static_cast<ScalingForm>(form);
+            scaling_.shift = array<double>(fields_, "scaling_shift", machine_.d);
+            scaling_.factor = array<double>(fields_, "scaling_factor", machine_.d);
+            scaling_.low = get<double>(fields_, "scaling_low");
+            scaling_.high = get<double>(fields_, "scaling_high");
+        }
+    }
+
+    OutcomeTuple predict_dense(const AnyMatrix& X, Labels out, int precision, bool scale, int n_threads) const {
+        return predict(prepared(dense_source(X), scale), out, precision, n_threads);
+    }
+    OutcomeTuple predict_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Labels out,
+                             int precision, int n_threads) const {
+        return predict(csr_source(data, indices, row_start, machine_.d), out, precision, n_threads);
+    }
+    OutcomeTuple scores_dense(const AnyMatrix& X, Scores out, Scores bounds, int precision, bool scale,
+                              int n_threads) const {
+        return scores(prepared(dense_source(X), scale), out, bounds, precision, n_threads);
+    }
+    OutcomeTuple scores_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Scores out,
+                            Scores bounds, int precision, int n_threads) const {
+        return scores(csr_source(data, indices, row_start, machine_.d), out, bounds, precision, n_threads);
+    }
+
+  private:
+    RowSource prepared(RowSource rows, bool scale) const {
+        require(rows.d == machine_.d, "rows and machine disagree in width");
+        if (scale) rows.scaling = scaling_;
+        return rows;
+    }
+    Precision first_tier(int precision) const {
+        require(precision >= 0 && precision <= 2, "precision must be 0, 1 or 2");
+        if (precision == 0 && !machine_.has_f32) return Precision::float64;
+        return static_cast<Precision>(precision);
+    }
+    OutcomeTuple predict(const RowSource& rows, Labels& out, int precision, int n_threads) const {
+        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
+        const Precision first = first_tier(precision);
+        const nb::gil_scoped_release nogil;
+        return as_tuple(predict_labels(machine_, *hot_, rows, first, n_threads, out.data()));
+    }
+    // An empty `bounds` means that none are wanted.
+    OutcomeTuple scores(const RowSource& rows, Scores& out, Scores& bounds, int precision, int n_threads) const {
+        const auto n_scores = static_cast<std::size_t>(machine_.n_scores);
+        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows && out.shape(1) == n_scores, "out has a wrong shape");
+        double* to_bounds = bounds.size() == 0 ? nullptr : bounds.data();
+        require(to_bounds == nullptr || (bounds.shape(0) == out.shape(0) && bounds.shape(1) == n_scores),
+                "bounds has a wrong shape");
+        const Precision first = first_tier(precision);
+        const nb::gil_scoped_release nogil;
+        return as_tuple(compute_scores(machine_, *hot_, rows, first, n_threads, out.data(), to_bounds));
+    }
+
+    nb::dict fields_;
+    Machine machine_;
+    const HotTable* hot_ = nullptr;
+    RowScaling scaling_;
+};
+
+// Kernel values that somebody else computed: LIBSVM's sums and votes over them.
+void vote_values(const Matrix<double>& values, const Matrix<double>& dual_coef, const Vector<double>& intercept,
+                 const Vector<std::int32_t>& class_start, int rule, int n_classes, bool break_ties, Labels labels,
+                 Scores scores) {
+    Machine m;
+    m.kernel = KernelKind::linear;
+    m.rule = static_cast<Rule>(rule);
+    m.n_classes = n_classes;
+    m.n_sv = static_cast<int>(dual_coef.shape(1));
+    m.n_scores = static_cast<int>(intercept.shape(0));
+    m.break_ties = break_ties;
+    m.intercept = intercept.data();
+    m.reference.dual_coef = dual_coef.data();
+    if (class_start.shape(0) > 0) {
+        require(static_cast<int>(class_start.shape(0)) == n_classes + 1 && class_start.data()[n_classes] == m.n_sv &&
+                    static_cast<int>(dual_coef.shape(0)) == n_classes - 1 &&
+                    2 * m.n_scores == n_classes * (n_classes - 1),
+                "class_start and dual_coef disagree");
+        m.reference.class_start = class_start.data();
+    } else {
+        require(static_cast<int>(dual_coef.shape(0)) == m.n_scores, "dual_coef and intercept disagree");
+    }
+    const std::size_t n = values.shape(0);
+    require(values.shape(1) == dual_coef.shape(1), "values and dual_coef disagree");
+    require(labels.shape(0) == n && scores.shape(0) == n && scores.shape(1) == intercept.shape(0), "wrong output shape");
+    const nb::gil_scoped_release nogil;
+    std::vector<double> votes(static_cast<std::size_t>(2 * n_classes + 2));
+    for (std::size_t i = 0; i < n; ++i) {
+        double* row = scores.data() + i * scores.shape(1);
+        reference_scores(m, values.data() + i * values.shape(1), row);
+        labels.data()[i] = label_of(m, row, votes.data());
+    }
+}
+
+template <class T>
+void exp2_level(const std::string& level, const Vector<T>& in, nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
+    const HotTable* hot = find_level(level);
+    require(hot != nullptr, "instruction level is not available here");
+    require(in.shape(0) == out.shape(0), "in and out disagree in length");
+    const nb::gil_scoped_release nogil;
+    if constexpr (std::is_same_v<T, float>)
+        hot->exp2_f32(in.data(), out.data(), in.shape(0));
+    else
+        hot->exp2_f64(in.data(), out.data(), in.shape(0));
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    m.doc() = "Native core of svelto.";
+    m.attr("PANEL_WIDTH_F32") = kPanelWidth<float>;
+    m.attr("PANEL_WIDTH_F64") = kPanelWidth<double>;
+    m.def("available_levels", &available_levels, "Instruction levels of this build that this CPU can run, slowest first.");
+    m.def("exp2_f32", &exp2_level<float>, "level"_a, "values"_a.noconvert(), "out"_a.noconvert());
+    m.def("exp2_f64", &exp2_level<double>, "level"_a, "values"_a.noconvert(), "out"_a.noconvert());
+    m.def("vote_values", &vote_values, "values"_a.noconvert(), "dual_coef"_a.noconvert(), "intercept"_a.noconvert(),
+          "class_start"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a, "labels"_a.noconvert(),
+          "scores"_a.noconvert());
+    nb::class_<Engine>(m, "Engine")
+        .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
+        .def("predict_dense", &Engine::predict_dense, "X"_a.noconvert(), "out"_a.noconvert(), "precision"_a, "scale"_a,
+             "n_threads"_a)
+        .def("predict_csr", &Engine::predict_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "precision"_a, "n_threads"_a)
+        .def("scores_dense", &Engine::scores_dense, "X"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(),
+             "precision"_a, "scale"_a, "n_threads"_a)
+        .def("scores_csr", &Engine::scores_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(), "precision"_a, "n_threads"_a);
+}

@@ -1,0 +1,89 @@
+// The hot functions of one instruction level: compiled once per level, reached through the level's table.
+#include "hot.hpp"
+
+#include "dense_tile.hpp"
+#include "kernel_ops.hpp"
+#include "sparse_tile.hpp"
+
+namespace svelto::SVELTO_NAMESPACE {
+namespace {
+
+template <class T, KernelKind kernel, PairKind pair>
+struct OpTag {
+    using Op = KernelOp<T, kernel, pair>;
+};
+
+// Calls visit with the operation that the panels ask for.
+template <class T, class Visit>
+[[gnu::always_inline]] inline void with_op(const Panels<T>& sv, Visit visit) {
+    using enum KernelKind;
+    switch (sv.kernel) {
+        case rbf:
+            if (sv.pair == PairKind::dot) return visit(OpTag<T, rbf, PairKind::dot>{});
+            return visit(OpTag<T, rbf, PairKind::sq_diff>{});
+        case exponential:
+            return visit(OpTag<T, exponential, PairKind::sq_diff>{});
+        case laplacian:
+            return visit(OpTag<T, laplacian, PairKind::abs_diff>{});
+        case poly:
+            return visit(OpTag<T, poly, PairKind::dot>{});
+        case sigmoid:
+            return visit(OpTag<T, sigmoid, PairKind::dot>{});
+        case linear:
+            return visit(OpTag<T, linear, PairKind::dot>{});
+    }
+}
+
+template <class T>
+void dense(const Panels<T>& sv, const DenseRows<T>& rows, T* scratch, double* parts) noexcept {
+    with_op<T>(sv, [&](auto tag) { dense_rows<T, typename decltype(tag)::Op>(sv, rows, scratch, parts); });
+}
+
+template <class T>
+void sparse(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, double* parts) noexcept {
+    with_op<T>(sv, [&](auto tag) { sparse_rows<T, typename decltype(tag)::Op>(sv, rows, scratch, parts); });
+}
+
+void finish(const Panels<double>& sv, const double* products, double row_const, double* scratch,
+            double* parts) noexcept {
+    if (sv.kernel == KernelKind::exponential)  // from products, where the dense path sums squared differences
+        return finish_row<double, KernelOp<double, KernelKind::exponential, PairKind::dot>>(sv, products, row_const, scratch,
+                                                                                            parts);
+    with_op<double>(sv, [&](auto tag) {
+        finish_row<double, typename decltype(tag)::Op>(sv, products, row_const, scratch, parts);
+    });
+}
+
+template <class T>
+void exp2_array(const T* in, T* out, std::size_t n) noexcept {
+    constexpr std::size_t W = kLanes<T>;
+    std::size_t i = 0;
+    for (; i + W <= n; i += W) {
+        Vec<T> v;
+        __builtin_memcpy(&v, in + i, sizeof v);
+        v = exp2_clamped(v);
+        __builtin_memcpy(out + i, &v, sizeof v);
+    }
+    for (; i < n; ++i) out[i] = exp2_clamped(broadcast(in[i]))[0];
+}
+
+constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL == 1 ? "avx2" : "baseline";
+
+}  // namespace
+
+const HotTable table = {
+    kLevelName,
+    kTileRows<float>,
+    kTileRows<double>,
+    kLanes<float>,
+    kLanes<double>,
+    dense<float>,
+    dense<double>,
+    sparse<float>,
+    sparse<double>,
+    finish,
+    exp2_array<float>,
+    exp2_array<double>,
+};
+
+}  // namespace svelto::SVELTO_NAMESPACE

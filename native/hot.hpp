@@ -1,0 +1,71 @@
+// The functions that exist once per instruction level, as a table of pointers.
+#pragma once
+
+#include <cstdint>
+
+#include "model.hpp"
+
+namespace svelto {
+
+// Rows of a tile: how many queries share one pass over a panel. Levels differ in registers.
+constexpr int kMaxTileRows = 8;
+
+// CSR rows that pass over a panel while it is in the first-level cache.
+constexpr int kSparseTileRows = 16;
+
+// Packed dense queries: tiles of `tile_rows` rows, each feature by feature: [n_tiles][d][tile_rows].
+template <class T>
+struct DenseRows {
+    const T* tiles;
+    const T* row_const;  // [n_tiles * tile_rows]
+    int n_rows;
+};
+
+// Packed CSR queries. `offset` is feature * panel width.
+template <class T>
+struct SparseRows {
+    const std::int64_t* start;  // [n_rows + 1]
+    const std::int32_t* offset;
+    const T* value;
+    const T* row_const;
+    int n_rows;
+};
+
+struct HotTable {
+    const char* name;
+    int tile_rows_f32;
+    int tile_rows_f64;
+    int lanes_f32;
+    int lanes_f64;
+    // parts[row][group][col] += sum of weight * kernel value over the group's vectors. With kernel == linear the panel's
+    // "vectors" are the scores' weight vectors themselves and parts[row][col] is the product.
+    // scratch: at least scratch_size(...) elements of T, 64-byte aligned.
+    void (*dense_f32)(const Panels<float>&, const DenseRows<float>&, float* scratch, double* parts) noexcept;
+    void (*dense_f64)(const Panels<double>&, const DenseRows<double>&, double* scratch, double* parts) noexcept;
+    void (*sparse_f32)(const Panels<float>&, const SparseRows<float>&, float* scratch, double* parts) noexcept;
+    void (*sparse_f64)(const Panels<double>&, const SparseRows<double>&, double* scratch, double* parts) noexcept;
+    // One very sparse query; `products` holds x.s (or the kernel's L1 correction) of every packed vector.
+    void (*finish_f64)(const Panels<double>&, const double* products, double row_const, double* scratch,
+                       double* parts) noexcept;
+    void (*exp2_f32)(const float* in, float* out, std::size_t n) noexcept;
+    void (*exp2_f64)(const double* in, double* out, std::size_t n) noexcept;
+};
+
+// Elements of scratch a call needs: kernel values of one tile and one chunk, and the tile's column sums.
+template <class T>
+constexpr std::size_t scratch_size(const Panels<T>& sv) {
+    const std::size_t values = static_cast<std::size_t>(kSparseTileRows) * kChunkPanels * kPanelWidth<T>;
+    return values + static_cast<std::size_t>(kSparseTileRows) * static_cast<std::size_t>(sv.padded_cols + 16);
+}
+
+namespace baseline {
+extern const HotTable table;
+}
+namespace avx2 {
+extern const HotTable table;
+}
+namespace avx512 {
+extern const HotTable table;
+}
+
+}  // namespace svelto

@@ -1,0 +1,84 @@
+// One kernel value per lane: how a feature is added to the running pair sum, and what is made of the finished sum.
+#pragma once
+
+#include "model.hpp"
+#include "simd.hpp"
+
+namespace svelto::SVELTO_NAMESPACE {
+namespace {
+
+template <class T>
+[[gnu::always_inline]] inline Vec<T> power(Vec<T> base, int times) {
+    Vec<T> result = broadcast(T{1});
+    for (int t = times; t > 0; t /= 2) {
+        if (t % 2 == 1) result = result * base;
+        base = base * base;
+    }
+    return result;
+}
+
+// tanh through exp(-2|z|): absolute error of a few units in the last place of 1, which is all the bound asks for.
+template <class T>
+[[gnu::always_inline]] inline Vec<T> tanh_lanes(Vec<T> z) {
+    constexpr T kTwoOverLn2 = static_cast<T>(2.885390081777926814719849362);
+    const Vec<T> e = exp2_clamped(vabs(z) * -kTwoOverLn2);
+    const Vec<T> magnitude = (T{1} - e) / (T{1} + e);
+    return z < T{0} ? -magnitude : magnitude;
+}
+
+template <class T, KernelKind kernel, PairKind pair>
+struct KernelOp {
+    [[gnu::always_inline]] static inline Vec<T> add_feature(Vec<T> sum, Vec<T> x, Vec<T> s) {
+        if constexpr (pair == PairKind::dot) {
+            return x * s + sum;
+        } else if constexpr (pair == PairKind::sq_diff) {
+            const Vec<T> difference = x - s;
+            return difference * difference + sum;
+        } else {
+            return sum + vabs(x - s);
+        }
+    }
+
+    // The same for a CSR query: features it does not have must add what they would have added as zeros. For abs_diff
+    // that is |s|, which vector_const already holds for all features, so it is taken off again here.
+    [[gnu::always_inline]] static inline Vec<T> add_stored(Vec<T> sum, Vec<T> x, Vec<T> s) {
+        if constexpr (pair == PairKind::abs_diff) {
+            return sum + (vabs(x - s) - vabs(s));
+        } else {
+            return add_feature(sum, x, s);
+        }
+    }
+
+    [[gnu::always_inline]] static inline Vec<T> value(Vec<T> sum, Vec<T> vector_const, T row_const,
+                                                      const Panels<T>& sv) {
+        if constexpr (kernel == KernelKind::linear) {
+            return sum;
+        } else if constexpr (kernel == KernelKind::poly) {
+            return power<T>(sum + sv.coef0, sv.degree);
+        } else if constexpr (kernel == KernelKind::sigmoid) {
+            return tanh_lanes<T>(sum + sv.coef0);
+        } else if constexpr (kernel == KernelKind::exponential && pair == PairKind::dot) {
+            const Vec<T> sq_dist = (vector_const + row_const) - sum;
+            return exp2_clamped(vsqrt(vmax(sq_dist, Vec<T>{})) * sv.scale);
+        } else if constexpr (pair == PairKind::dot) {
+            return exp2_clamped((sum - vector_const) - row_const);
+        } else if constexpr (kernel == KernelKind::exponential) {
+            return exp2_clamped(vsqrt(sum) * sv.scale);
+        } else {
+            return exp2_clamped(sum * sv.scale);
+        }
+    }
+
+    // After add_stored: the pair sum of abs_diff lacks the constant part of the distance.
+    [[gnu::always_inline]] static inline Vec<T> stored_value(Vec<T> sum, Vec<T> vector_const, T row_const,
+                                                             const Panels<T>& sv) {
+        if constexpr (pair == PairKind::abs_diff) {
+            return exp2_clamped((sum + vector_const) * sv.scale);
+        } else {
+            return value(sum, vector_const, row_const, sv);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace svelto::SVELTO_NAMESPACE

@@ -1,0 +1,167 @@
+// Vectors of one instruction level, on GCC/Clang vector extensions.
+//
+// Included by the hot files only. Each of them is compiled once per level with SVELTO_LEVEL set, and everything here
+// has internal linkage: code built for AVX-512 must never be merged by the linker with code for the baseline.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if SVELTO_LEVEL > 0 || defined(__SSE2__)
+#include <immintrin.h>
+#else
+#include <cmath>
+#endif
+
+#if SVELTO_LEVEL == 2
+#define SVELTO_NAMESPACE avx512
+#elif SVELTO_LEVEL == 1
+#define SVELTO_NAMESPACE avx2
+#else
+#define SVELTO_NAMESPACE baseline
+#endif
+
+namespace svelto::SVELTO_NAMESPACE {
+namespace {
+
+constexpr int kVectorBytes = SVELTO_LEVEL == 2 ? 64 : SVELTO_LEVEL == 1 ? 32 : 16;
+
+typedef float VecF __attribute__((vector_size(kVectorBytes), may_alias));
+typedef double VecD __attribute__((vector_size(kVectorBytes), may_alias));
+typedef std::int32_t VecI __attribute__((vector_size(kVectorBytes), may_alias));
+typedef std::int64_t VecL __attribute__((vector_size(kVectorBytes), may_alias));
+
+template <class T>
+struct VecOf;
+template <>
+struct VecOf<float> {
+    using Type = VecF;
+    using Int = VecI;
+};
+template <>
+struct VecOf<double> {
+    using Type = VecD;
+    using Int = VecL;
+};
+template <class T>
+using Vec = typename VecOf<T>::Type;
+template <class T>
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+
+template <class T>
+[[gnu::always_inline]] inline Vec<T> load(const T* p) {
+    return *reinterpret_cast<const Vec<T>*>(p);  // packed arrays are 64-byte aligned
+}
+template <class T>
+[[gnu::always_inline]] inline void store(T* p, Vec<T> v) {
+    *reinterpret_cast<Vec<T>*>(p) = v;
+}
+template <class T>
+[[gnu::always_inline]] inline Vec<T> broadcast(T x) {
+    return x - Vec<T>{};  // x - 0 is x even for -0.0, so no instruction is left; 0 + x is not
+}
+
+// max(a, b); a NaN in either gives b, as x86 does. The zero-masked AVX-512 forms compile to the plain instructions; GCC 12
+// warns of an uninitialised variable inside its own header for the unmasked ones.
+[[gnu::always_inline]] inline VecF vmax(VecF a, VecF b) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(_mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecF>(_mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<VecF>(_mm_max_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b)));
+#else
+    return a > b ? a : b;
+#endif
+}
+[[gnu::always_inline]] inline VecD vmax(VecD a, VecD b) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecD>(_mm512_maskz_max_pd(0xff, reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecD>(_mm256_max_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<VecD>(_mm_max_pd(reinterpret_cast<__m128d>(a), reinterpret_cast<__m128d>(b)));
+#else
+    return a > b ? a : b;
+#endif
+}
+
+[[gnu::always_inline]] inline VecF vsqrt(VecF a) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(a)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecF>(_mm256_sqrt_ps(reinterpret_cast<__m256>(a)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<VecF>(_mm_sqrt_ps(reinterpret_cast<__m128>(a)));
+#else
+    for (int i = 0; i < kLanes<float>; ++i) a[i] = std::sqrt(a[i]);
+    return a;
+#endif
+}
+[[gnu::always_inline]] inline VecD vsqrt(VecD a) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecD>(_mm512_maskz_sqrt_pd(0xff, reinterpret_cast<__m512d>(a)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecD>(_mm256_sqrt_pd(reinterpret_cast<__m256d>(a)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<VecD>(_mm_sqrt_pd(reinterpret_cast<__m128d>(a)));
+#else
+    for (int i = 0; i < kLanes<double>; ++i) a[i] = std::sqrt(a[i]);
+    return a;
+#endif
+}
+
+[[gnu::always_inline]] inline VecF vabs(VecF a) {
+    return reinterpret_cast<VecF>(reinterpret_cast<VecI>(a) & 0x7fffffff);
+}
+[[gnu::always_inline]] inline VecD vabs(VecD a) {
+    return reinterpret_cast<VecD>(reinterpret_cast<VecL>(a) & 0x7fffffffffffffff);
+}
+
+// Sum of the lanes, in double, in lane order: one order, so the value does not depend on who asks.
+template <class T>
+[[gnu::always_inline]] inline double lane_sum(Vec<T> v) {
+    double sum = 0.0;
+    for (int i = 0; i < kLanes<T>; ++i) sum += static_cast<double>(v[i]);
+    return sum;
+}
+
+// 2^t for t <= 1; below the smallest normal number the result is that number, not zero: the caller's bound has room
+// for it. n = round(t) comes from adding 1.5 * 2^(mantissa bits): the sum's low bits are n, ready to be shifted into
+// the exponent. Minimax polynomials of 2^f on [-1/2, 1/2]: relative error 7.5e-8 (degree 5) and 3.5e-17 (degree 11)
+// before rounding; tests check the whole function over its range.
+[[gnu::always_inline]] inline VecF exp2_clamped(VecF t) {
+    constexpr float kMagic = 12582912.0f;
+    t = vmax(t, broadcast(-126.0f));
+    const VecF shifted = t + kMagic;
+    const VecF f = t - (shifted - kMagic);
+    VecF p = broadcast(0x1.5c08e6p-10f);
+    p = p * f + 0x1.3d0c52p-7f;
+    p = p * f + 0x1.c6b6e4p-5f;
+    p = p * f + 0x1.ebf918p-3f;
+    p = p * f + 0x1.62e428p-1f;
+    p = p * f + 0x1.000002p+0f;
+    return reinterpret_cast<VecF>(reinterpret_cast<VecI>(p) + (reinterpret_cast<VecI>(shifted) << 23));
+}
+[[gnu::always_inline]] inline VecD exp2_clamped(VecD t) {
+    constexpr double kMagic = 6755399441055744.0;
+    t = vmax(t, broadcast(-1022.0));
+    const VecD shifted = t + kMagic;
+    const VecD f = t - (shifted - kMagic);
+    VecD p = broadcast(0x1.c08f918323219p-32);
+    p = p * f + 0x1.e5fc666450e4dp-28;
+    p = p * f + 0x1.b5406b96fdf5cp-24;
+    p = p * f + 0x1.62bfd99f06163p-20;
+    p = p * f + 0x1.ffcbef3124659p-17;
+    p = p * f + 0x1.43091307a8d4ap-13;
+    p = p * f + 0x1.5d87fe7b6970dp-10;
+    p = p * f + 0x1.3b2ab6fba2500p-7;
+    p = p * f + 0x1.c6b08d70491bbp-5;
+    p = p * f + 0x1.ebfbdff82c596p-3;
+    p = p * f + 0x1.62e42fefa39f2p-1;
+    p = p * f + 1.0;
+    return reinterpret_cast<VecD>(reinterpret_cast<VecL>(p) + (reinterpret_cast<VecL>(shifted) << 52));
+}
+
+}  // namespace
+}  // namespace svelto::SVELTO_NAMESPACE

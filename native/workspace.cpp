@@ -1,0 +1,202 @@
+#include "workspace.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+namespace svelto {
+namespace {
+
+// Packed rows of a block stay in the second-level cache.
+constexpr std::size_t kBlockBytes = 256 * 1024;
+constexpr int kMostRows = 128;
+
+template <class T>
+const Panels<T>& panels_of(const Machine& m) {
+    if constexpr (std::is_same_v<T, float>)
+        return m.f32;
+    else
+        return m.f64;
+}
+
+}  // namespace
+
+template <class T>
+RowBlock<T>::RowBlock(const Machine& machine, const HotTable& hot)
+    : machine_(machine), hot_(hot), panels_(panels_of<T>(machine)) {
+    tile_rows_ = std::is_same_v<T, float> ? hot.tile_rows_f32 : hot.tile_rows_f64;
+    const std::size_t row_bytes = sizeof(T) * static_cast<std::size_t>(machine.d);
+    const int fitting = static_cast<int>(std::min<std::size_t>(kMostRows, kBlockBytes / row_bytes + 1));
+    capacity_ = std::max(fitting / tile_rows_, 1) * tile_rows_;
+    part_stride_ = static_cast<std::ptrdiff_t>(panels_.n_groups) * panels_.n_cols;
+    scratch_.reserve(scratch_size(panels_));
+}
+
+// CSR rows with few stored elements are worth visiting element by element; fuller ones are cheaper as dense tiles.
+// Squared differences need every feature, so those kernels always take the dense way.
+template <class T>
+bool RowBlock<T>::prefers_stored(const RowSource& rows, const std::int64_t* numbers, int n) const {
+    if (!rows.is_csr || panels_.pair == PairKind::sq_diff) return false;
+    std::int64_t stored = 0;
+    for (int i = 0; i < n; ++i) stored += std::max<std::int64_t>(stored_count(rows, numbers[i]), 0);
+    return stored < static_cast<std::int64_t>(n) * machine_.d / 2;
+}
+
+template <class T>
+std::int64_t RowBlock<T>::load(const RowSource& rows, const std::int64_t* numbers, int n, Fault& fault) {
+    n_rows_ = n;
+    const auto tiles = static_cast<std::size_t>((n + tile_rows_ - 1) / tile_rows_);
+    const std::size_t padded = tiles * static_cast<std::size_t>(tile_rows_);
+    row_const_.reserve(padded);
+    norms_.resize(static_cast<std::size_t>(n));
+    parts_.assign(static_cast<std::size_t>(n * part_stride_), 0.0);
+    const bool postings = std::is_same_v<T, double> && machine_.use_postings;
+    stored_ = !postings && prefers_stored(rows, numbers, n);
+    offset_.clear();
+    value_.clear();
+    start_.assign(1, 0);
+    if (!stored_ && !postings) tiles_.reserve(padded * static_cast<std::size_t>(machine_.d));
+    for (int row = 0; row < n; ++row) {
+        if (postings)
+            fault = pack_postings(rows, numbers[row], row);
+        else
+            fault = stored_ ? pack_stored(rows, numbers[row], row) : pack_dense(rows, numbers[row], row);
+        if (fault != Fault::none) return numbers[row];
+    }
+    return -1;
+}
+
+template <class T>
+Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int row) {
+    const int d = machine_.d;
+    row_.resize(static_cast<std::size_t>(d));
+    const Fault fault = read_dense(rows, number, row_.data());
+    if (fault != Fault::none) return fault;
+    constexpr bool kSingle = std::is_same_v<T, float>;
+    const double scale = kSingle ? machine_.row_scale32 : machine_.row_scale64;
+    const double* centre = kSingle ? machine_.centre : nullptr;
+    T* to = tiles_.get() + static_cast<std::ptrdiff_t>(row / tile_rows_) * tile_rows_ * d + row % tile_rows_;
+    double sq_norm = 0.0, norm1 = 0.0;
+    for (int k = 0; k < d; ++k) {
+        const double x = (centre == nullptr ? row_[static_cast<std::size_t>(k)]
+                                            : row_[static_cast<std::size_t>(k)] - centre[k]) *
+                         scale;
+        const T packed = static_cast<T>(x);
+        to[static_cast<std::ptrdiff_t>(k) * tile_rows_] = packed;
+        sq_norm += static_cast<double>(packed) * static_cast<double>(packed);
+        norm1 += std::fabs(static_cast<double>(packed));
+    }
+    row_const_.get()[row] = static_cast<T>(0.5 * sq_norm);
+    const double norm2 = std::sqrt(sq_norm);
+    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d};
+    return Fault::none;
+}
+
+template <class T>
+Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int row) {
+    const std::int64_t count = stored_count(rows, number);
+    if (count < 0) return Fault::bad_index;
+    row_.resize(static_cast<std::size_t>(count));
+    columns_.resize(static_cast<std::size_t>(count));
+    int n = 0;
+    const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
+    if (fault != Fault::none) return fault;
+    constexpr bool kSingle = std::is_same_v<T, float>;
+    const double scale = kSingle ? machine_.row_scale32 : machine_.row_scale64;
+    const double* centre = kSingle ? machine_.centre : nullptr;
+    const double centre2 = kSingle ? machine_.stats32.centre2 : 0.0;
+    double sq_norm = 0.0, norm1 = 0.0, sq_centred = centre2 * centre2;
+    for (int i = 0; i < n; ++i) {
+        const std::int32_t column = columns_[static_cast<std::size_t>(i)];
+        const T packed = static_cast<T>(row_[static_cast<std::size_t>(i)] * scale);
+        const double x = static_cast<double>(packed);
+        const double c = centre == nullptr ? 0.0 : centre[column] * scale;
+        offset_.push_back(column * kPanelWidth<T>);
+        value_.push_back(packed);
+        sq_norm += x * x;
+        norm1 += std::fabs(x);
+        sq_centred += x * (x - 2.0 * c);
+    }
+    sq_centred = std::max(sq_centred, 0.0);
+    start_.push_back(static_cast<std::int64_t>(offset_.size()));
+    row_const_.get()[row] = static_cast<T>(0.5 * sq_centred);
+    norms_[static_cast<std::size_t>(row)] = {std::sqrt(sq_centred), std::sqrt(sq_norm), norm1, n};
+    return Fault::none;
+}
+
+// Very sparse machines: visit, for each stored feature of the query, the support vectors that have it too.
+template <class T>
+Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int row) {
+    if constexpr (std::is_same_v<T, double>) {
+        const auto most = static_cast<std::size_t>(
+            rows.is_csr ? std::max<std::int64_t>(stored_count(rows, number), 0) : machine_.d);
+        row_.resize(most);
+        columns_.resize(most);
+        int n = 0;
+        const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
+        if (fault != Fault::none) return fault;
+        const auto n_packed = static_cast<std::size_t>(panels_.n_panels) * kPanelWidth<double>;
+        products_.reserve(n_packed);
+        double* sums = products_.get();
+        std::fill(sums, sums + n_packed, 0.0);
+        double sq_norm = 0.0, norm1 = 0.0;
+        for (int i = 0; i < n; ++i) {
+            const double x = row_[static_cast<std::size_t>(i)];
+            const auto column = static_cast<std::size_t>(columns_[static_cast<std::size_t>(i)]);
+            const double scaled = x * machine_.row_scale64;
+            sq_norm += x * x;
+            norm1 += std::fabs(x);
+            const std::int64_t last = machine_.postings.start[column + 1];
+            for (std::int64_t at = machine_.postings.start[column]; at < last; ++at) {
+                const double s = machine_.postings.value[at];
+                double& sum = sums[machine_.postings.vector[at]];
+                // laplacian: |x - s| where both exist, instead of the |x| + |s| that the constants hold
+                if (machine_.kernel == KernelKind::laplacian)
+                    sum += std::fabs(x - s) - std::fabs(x) - std::fabs(s);
+                else
+                    sum += scaled * s;
+            }
+        }
+        double constant = 0.0;
+        if (machine_.kernel == KernelKind::laplacian) {
+            constant = norm1;
+            for (std::size_t i = 0; i < n_packed; ++i) sums[i] += constant + panels_.sparse_const[i];
+        } else if (machine_.kernel == KernelKind::exponential) {
+            constant = sq_norm;
+        } else {
+            constant = 0.5 * machine_.row_scale64 * sq_norm;
+        }
+        hot_.finish_f64(panels_, sums, constant, scratch_.get(), parts_.data() + row * part_stride_);
+        const double scale = machine_.kernel == KernelKind::poly || machine_.kernel == KernelKind::sigmoid
+                                 ? std::fabs(machine_.row_scale64)
+                                 : 1.0;
+        const double norm2 = std::sqrt(sq_norm) * scale;
+        norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n};
+    }
+    return Fault::none;
+}
+
+template <class T>
+void RowBlock<T>::run() {
+    if constexpr (std::is_same_v<T, double>) {
+        if (machine_.use_postings) return;  // done while packing
+    }
+    const SparseRows<T> sparse{start_.data(), offset_.data(), value_.data(), row_const_.get(), n_rows_};
+    const DenseRows<T> dense{tiles_.get(), row_const_.get(), n_rows_};
+    if constexpr (std::is_same_v<T, float>) {
+        if (stored_)
+            hot_.sparse_f32(panels_, sparse, scratch_.get(), parts_.data());
+        else
+            hot_.dense_f32(panels_, dense, scratch_.get(), parts_.data());
+    } else {
+        if (stored_)
+            hot_.sparse_f64(panels_, sparse, scratch_.get(), parts_.data());
+        else
+            hot_.dense_f64(panels_, dense, scratch_.get(), parts_.data());
+    }
+}
+
+template class RowBlock<float>;
+template class RowBlock<double>;
+
+}  // namespace svelto

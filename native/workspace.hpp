@@ -1,0 +1,81 @@
+// Buffers of one thread: query rows packed for the hot functions, and the sums that come back.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "bounds.hpp"
+#include "hot.hpp"
+#include "machine.hpp"
+#include "rows.hpp"
+
+namespace svelto {
+
+// Memory for n elements, aligned for the widest vectors; contents undefined.
+template <class T>
+class AlignedBuffer {
+  public:
+    void reserve(std::size_t n) {
+        if (n <= size_) return;
+        const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
+        data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
+        if (!data_) throw std::bad_alloc();
+        size_ = n;
+    }
+    T* get() noexcept { return data_.get(); }
+
+  private:
+    struct Free {
+        void operator()(T* p) const noexcept { std::free(p); }
+    };
+    std::unique_ptr<T, Free> data_;
+    std::size_t size_ = 0;
+};
+
+// A block of rows in one precision: packs rows, runs the hot function, keeps norms for the bounds.
+template <class T>
+class RowBlock {
+  public:
+    RowBlock(const Machine& machine, const HotTable& hot);
+
+    // Rows of the source by number; fewer than `capacity()`. Returns the first row that cannot be read, or -1.
+    std::int64_t load(const RowSource& rows, const std::int64_t* numbers, int n, Fault& fault);
+
+    // Group sums of the loaded rows.
+    void run();
+
+    const double* parts(int row) const noexcept { return parts_.data() + row * part_stride_; }
+    const RowNorms& norms(int row) const noexcept { return norms_[static_cast<std::size_t>(row)]; }
+    int capacity() const noexcept { return capacity_; }
+
+  private:
+    Fault pack_dense(const RowSource& rows, std::int64_t number, int row);
+    Fault pack_stored(const RowSource& rows, std::int64_t number, int row);
+    Fault pack_postings(const RowSource& rows, std::int64_t number, int row);
+    bool prefers_stored(const RowSource& rows, const std::int64_t* numbers, int n) const;
+
+    const Machine& machine_;
+    const HotTable& hot_;
+    const Panels<T>& panels_;
+    int tile_rows_ = 0;
+    int capacity_ = 0;
+    int n_rows_ = 0;
+    bool stored_ = false;
+    std::ptrdiff_t part_stride_ = 0;
+    AlignedBuffer<T> tiles_, row_const_, scratch_;
+    AlignedBuffer<double> products_;
+    std::vector<double> row_;
+    std::vector<std::int32_t> columns_;
+    std::vector<std::int64_t> start_;
+    std::vector<std::int32_t> offset_;
+    std::vector<T> value_;
+    std::vector<double> parts_;
+    std::vector<RowNorms> norms_;
+};
+
+extern template class RowBlock<float>;
+extern template class RowBlock<double>;
+
+}  // namespace svelto

@@ -1,0 +1,133 @@
+"""Query rows: what the caller passes in, checked and brought into a form the engines read.
+
+Dense rows come out as float32 or float64 arrays with any strides, sparse ones as canonical CSR. Nothing is copied that
+can be used as it is. NaN and infinity are found by the native code on its way through the rows, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from scipy import sparse
+
+from svelto._typing import Rows
+from svelto.machine import KernelMachine
+
+
+def check_rows(X: Any, n_features: int | None) -> Rows:
+    """Rows as a dense matrix of real numbers or a CSR matrix, of the right width.
+
+    Raises
+    ------
+    ValueError, TypeError
+        With the value that was wrong, what was expected, and what to do.
+    """
+    if sparse.issparse(X):
+        rows = _check_sparse(X)
+    else:
+        rows = _check_dense(X)
+    if rows.shape[0] == 0:
+        raise ValueError(f"X has no rows (shape {rows.shape}); expected at least one row to predict.")
+    if n_features is not None and rows.shape[1] != n_features:
+        raise ValueError(f"The model was trained on {n_features} features; X has {rows.shape[1]}.")
+    return rows
+
+
+def _check_sparse(X: Any) -> Any:
+    if X.ndim != 2:
+        raise ValueError(f"X is sparse with {X.ndim} dimension(s); expected 2, (n_rows, n_features).")
+    if X.dtype.kind not in "fiub":
+        raise TypeError(f"X has dtype {X.dtype}; expected real numbers.")
+    rows = X.tocsr() if X.format != "csr" else X
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float64)
+    if not rows.has_canonical_format:
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
+
+
+def _check_dense(X: Any) -> np.ndarray[Any, Any]:
+    if isinstance(X, (str, bytes)):
+        raise TypeError(f"X is a {type(X).__name__}; expected a matrix of numbers.")
+    try:
+        rows = np.asarray(X)
+    except ValueError as error:
+        raise ValueError(f"X cannot be read as a matrix: {error}") from None
+    if rows.dtype.kind == "O":
+        rows = _numbers_from_objects(rows)
+    if rows.dtype.kind == "c":
+        raise ValueError(f"X has dtype {rows.dtype}; complex data is not supported. Pass real numbers.")
+    if rows.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {rows.dtype}; expected real numbers. Encode text and dates before prediction.")
+    if rows.ndim == 1:
+        raise ValueError(
+            f"X is one-dimensional with {rows.shape[0]} values; expected 2 dimensions. "
+            "Use X.reshape(1, -1) for a single row, X.reshape(-1, 1) for a single feature."
+        )
+    if rows.ndim != 2:
+        raise ValueError(f"X has {rows.ndim} dimension(s); expected 2, (n_rows, n_features).")
+    if not rows.dtype.isnative:
+        rows = rows.astype(rows.dtype.newbyteorder("="))
+    if rows.dtype.kind == "f" and not _strides_fit(rows):
+        rows = np.ascontiguousarray(rows)
+    return rows
+
+
+def _strides_fit(rows: np.ndarray[Any, Any]) -> bool:
+    """Whether every stride is a whole number of elements, as the native code counts them."""
+    return rows.flags.aligned and all(stride % rows.itemsize == 0 for stride in rows.strides)
+
+
+def _numbers_from_objects(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    try:
+        return rows.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"X has dtype object and an element that is no number ({error}). Encode text, dates and missing values before "
+            "prediction."
+        ) from None
+
+
+def as_floats(rows: Rows) -> Rows:
+    """float32 and float64 as they are, everything else as float64."""
+    if rows.dtype in (np.float32, np.float64):
+        return rows
+    return rows.astype(np.float64)
+
+
+def check_feature_names(X: Any, machine: KernelMachine) -> None:
+    """Refuse a DataFrame whose columns are not those of the training data, in their order."""
+    expected, columns = machine.feature_names, getattr(X, "columns", None)
+    if expected is None or columns is None:
+        return
+    names = np.asarray(columns, dtype=object)
+    if not all(isinstance(name, str) for name in names) or np.array_equal(names, expected):
+        return
+    missing = [name for name in expected if name not in set(names)]
+    unknown = [name for name in names if name not in set(expected)]
+    if missing or unknown:
+        detail = f"missing: {_some(missing)}; not seen in training: {_some(unknown)}"
+    else:
+        detail = "the same names in another order; pass X[list(model.feature_names_in_)]"
+    raise ValueError(f"The columns of X are not those of the training data ({detail}).")
+
+
+def _some(names: Sequence[str]) -> str:
+    return (", ".join(names[:5]) + (", ..." if len(names) > 5 else "")) or "none"
+
+
+def raise_bad_row(rows: Rows, row: int, fault: int) -> NoReturn:
+    """Name the first element that the native code could not accept."""
+    if fault == 2:
+        raise ValueError(f"Row {row} of the sparse matrix X has a column number outside 0..{rows.shape[1] - 1}.")
+    values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row], dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(
+            f"X contains {values[bad[0]]} (row {row}, column {bad[0]}); expected finite numbers. "
+            "Impute or drop such rows before prediction."
+        )
+    raise ValueError(f"Row {row} of X is not finite after the model's scaler.")

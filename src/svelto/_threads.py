@@ -1,0 +1,50 @@
+"""How many threads a call may use.
+
+`n_jobs` follows joblib where it is given (-1: all, -2: all but one). None means every thread that the process may use, as for
+scikit-learn's own OpenMP code. Either way the answer never exceeds the OpenMP limit, which `OMP_NUM_THREADS`,
+`threadpoolctl.threadpool_limits` and joblib's worker processes set.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import joblib
+from joblib.parallel import get_active_backend
+
+try:  # scikit-learn's view of OpenMP; private, so a future release may move it
+    from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as _openmp_limit
+except ImportError:  # pragma: no cover
+
+    def _openmp_limit() -> int:
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
+
+
+def thread_count(n_jobs: int | None) -> int:
+    """Threads for one call.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        As in scikit-learn; see the module's text.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    limit = max(1, int(_openmp_limit()))
+    backend, configured = get_active_backend()
+    if getattr(backend, "nesting_level", 0) and threading.current_thread() is not threading.main_thread():
+        return 1  # a joblib thread: its siblings already use the other cores
+    if n_jobs is None:
+        return min(limit, configured) if configured not in (None, 1, -1) else limit
+    return max(1, min(limit, int(joblib.effective_n_jobs(n_jobs))))
+
+
+def check_n_jobs(n_jobs: int | None) -> None:
+    """Refuse what joblib would refuse later, with the value."""
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not hasattr(n_jobs, "__index__") or int(n_jobs) == 0):
+        raise ValueError(f"n_jobs is {n_jobs!r}; expected None, a positive number, or -1 for all threads.")

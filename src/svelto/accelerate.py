@@ -1,0 +1,117 @@
+"""accelerate(): choose a method, build it, return a Predictor."""
+
+from __future__ import annotations
+
+import os
+from os import PathLike
+from time import perf_counter
+from typing import Any, Final
+
+from svelto._threads import check_n_jobs
+from svelto.engines.exact import build_exact
+from svelto.machine import KernelMachine
+from svelto.predictor import Predictor
+from svelto.report import Report
+
+METHODS: Final = ("auto", "exact")
+
+
+def accelerate(
+    model: Any,
+    X: Any = None,
+    *,
+    method: str = "auto",
+    agreement: float | None = 0.999,
+    confidence: float = 0.95,
+    X_calibration: Any = None,
+    n_jobs: int | None = None,
+    random_state: Any = None,
+    **method_options: Any,
+) -> Predictor:
+    """Make a fast predictor of a trained kernel machine.
+
+    Parameters
+    ----------
+    model : estimator, Pipeline, KernelMachine or path
+        A fitted scikit-learn model (see `KernelMachine.from_sklearn`), a machine, or the path of a LIBSVM model file.
+    X : array-like, optional
+        Unlabelled rows like those to come; methods that learn from data need them, "exact" does not.
+    method : {"auto", "exact"}, default="auto"
+        "exact" evaluates the whole sum and gives the labels of the float64 machine. "auto" chooses; at present there is one
+        method to choose from.
+    agreement : float or None, default=0.999
+        Share of labels that must agree with the exact machine. An exact method keeps any value.
+    confidence : float, default=0.95
+        Confidence at which the agreement is promised.
+    X_calibration : array-like, optional
+        Rows kept for checking the promise.
+    n_jobs : int, optional
+        Threads; None uses every thread that OpenMP's limits allow, 1 is single-threaded.
+    random_state : int, RandomState instance or None
+        For methods that draw at random; "exact" does not.
+    **method_options
+        Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels are
+        those of the float64 machine in every case.
+
+    Returns
+    -------
+    Predictor
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.svm import SVC
+    >>> import svelto
+    >>> X, y = load_iris(return_X_y=True)
+    >>> svc = SVC().fit(X, y)
+    >>> fast = svelto.accelerate(svc, method="exact")
+    >>> bool((fast.predict(X) == svc.predict(X)).all())
+    True
+    """
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}. Expected one of {', '.join(METHODS)}.")
+    _check_share("agreement", agreement, none_allowed=True)
+    _check_share("confidence", confidence, none_allowed=False)
+    check_n_jobs(n_jobs)
+    started = perf_counter()
+    precision = method_options.pop("precision", "auto")
+    if precision not in ("auto", "float32", "float64"):
+        raise ValueError(f"precision is {precision!r}; expected 'auto', 'float32' or 'float64'.")
+    if method_options:
+        raise TypeError(f"method='exact' has no option {next(iter(method_options))!r}; it has: precision.")
+    machine = read_any(model)
+    engine = build_exact(machine, precision)
+    report = Report(
+        method="exact",
+        promise="exact",
+        work={"kernel evaluations a row": 0 if machine.kernel.name == "linear" else machine.n_sv},
+        score_error_bound=engine.score_bound if engine.score_tier == "float32" else 0.0,
+        build_seconds=perf_counter() - started,
+        details={
+            "kernel": str(machine.kernel),
+            "support vectors": machine.n_sv,
+            "features": machine.n_features,
+            "labels start in": engine.first_tier,
+            "scores in": engine.score_tier,
+            "instruction level": engine.level,
+            "bytes": engine.nbytes,
+        },
+    )
+    return Predictor(machine, engine, report, n_jobs)
+
+
+def read_any(model: Any) -> KernelMachine:
+    """Read whatever the user has: a machine, a path, or an estimator."""
+    if isinstance(model, KernelMachine):
+        return model
+    if isinstance(model, (str, PathLike)):
+        return KernelMachine.from_libsvm(os.fspath(model))
+    return KernelMachine.from_sklearn(model)
+
+
+def _check_share(name: str, value: float | None, *, none_allowed: bool) -> None:
+    if value is None and none_allowed:
+        return
+    if value is None or isinstance(value, bool) or not 0.0 < value <= 1.0:
+        expected = "a number in (0, 1]" + (" or None" if none_allowed else "")
+        raise ValueError(f"{name} is {value!r}; expected {expected}.")

@@ -1,0 +1,375 @@
+"""The command line: `svelto demo`, `svelto info`, `svelto predict`.
+
+Arguments in, one call, text out. Results go to stdout or to the file of `-o`, everything else to stderr. Exit codes: 0,
+2 for anything wrong with the arguments or files (one line, no traceback), 130 after Ctrl-C.
+
+typer and rich come with the extra [cli] and are imported by `main`, so that importing this module never fails. (No
+postponed annotations here: typer reads those of the functions inside `_build_app`, where its name is a local one.)
+"""
+
+import contextlib
+import dataclasses
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from scipy import sparse
+
+import svelto
+from svelto._rowfiles import FORMATS, RowFile, fit_width, format_of, read_rows, write_atomically, write_results
+from svelto._typing import Rows
+
+MISSING_EXTRA = 'The command line needs typer and rich: pip install "svelto[cli]"'
+PREDICT_HELP = f"""Predict rows with a LIBSVM model, as svm-predict does.
+
+Without -o the predictions go to stdout and the accuracy to stderr; with -o OUT the predictions go to OUT and the
+accuracy to stdout. OUT appears only when it is complete. The suffix .npy or .csv of OUT chooses its format; any other
+name gets svm-predict's text. With -b 1 the first column is the label of highest probability, the others are the
+probabilities in the order of the 'labels' line.
+
+DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2, xz or gzip if you like. LIBSVM text may
+have fewer features than the model (what is missing is zero). A feature beyond the model's is an error unless it is zero
+everywhere; --allow-wider counts it as svm-predict does. Other formats must have exactly the model's features, and no
+label column.
+"""
+INTERRUPTED = 130
+UNREADABLE = 2
+
+
+class RowFormat(StrEnum):
+    """The choices of --format."""
+
+    libsvm = "libsvm"
+    csv = "csv"
+    npy = "npy"
+    npz = "npz"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line; leaves by `SystemExit` with the exit code."""
+    try:
+        import rich  # noqa: F401 - asked for here, so that a half-installed extra is told in one line too
+        import typer  # noqa: F401
+    except ImportError:
+        print(MISSING_EXTRA, file=sys.stderr)
+        sys.exit(UNREADABLE)
+    _build_app()(args=None if argv is None else list(argv), prog_name="svelto")
+
+
+def _build_app() -> Any:
+    import typer
+
+    app = typer.Typer(
+        help="Fast prediction with trained kernel machines.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+
+    rows_help = "Rows of the generated set's training part; twice as many are predicted."
+    seed_help = "Seed of the generated set and of the splits."
+
+    @app.command()
+    def demo(
+        rows: Annotated[int, typer.Option(min=100, help=rows_help)] = 5_000,
+        seed: Annotated[int, typer.Option(min=0, help=seed_help)] = 0,
+    ) -> None:
+        """Compare labels and time with scikit-learn on two SVMs."""
+        with _one_line_errors():
+            run_demo(rows, seed)
+
+    model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file.")
+
+    @app.command()
+    def info(model: Annotated[Path, model_file]) -> None:
+        """Show what a model file holds."""
+        with _one_line_errors():
+            for line in describe(model):
+                print(line)
+
+    output_file = typer.Option("-o", "--output", metavar="OUT", help="File for the predictions; default: stdout.")
+    zero_or_one = typer.Option("-b", "--probability", min=0, max=1, help="1: write probabilities too.")
+    no_messages = typer.Option("-q", "--quiet", help="No accuracy, no messages.")
+    data_format = typer.Option("--format", help="Format of DATA; default: by its suffix.")
+    take_wider = typer.Option("--allow-wider", help="Take features that the model does not know.")
+    threads = typer.Option("-j", "--n-jobs", help="Threads; default: the library's choice.")
+
+    @app.command(help=PREDICT_HELP)
+    def predict(
+        *,
+        model: Annotated[Path, model_file],
+        data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows to predict.")],
+        output: Annotated[Path | None, output_file] = None,
+        probability: Annotated[int, zero_or_one] = 0,
+        quiet: Annotated[bool, no_messages] = False,
+        row_format: Annotated[RowFormat | None, data_format] = None,
+        allow_wider: Annotated[bool, take_wider] = False,
+        n_jobs: Annotated[int | None, threads] = None,
+    ) -> None:
+        with _one_line_errors():
+            chosen = None if row_format is None else row_format.value
+            predict_file(
+                model,
+                data,
+                output,
+                file_format=chosen,
+                probability=bool(probability),
+                quiet=quiet,
+                allow_wider=allow_wider,
+                n_jobs=n_jobs,
+            )
+
+    @app.callback(invoke_without_command=True)
+    def common(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+        if version:
+            print(f"svelto {_version()}")
+            raise typer.Exit()
+
+    return app
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("svelto")
+    except PackageNotFoundError:
+        return "(run from its source folder, not installed)"
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Turn what a user can cause into one line on stderr and an exit code."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # `svelto predict ... | head`: the framework ends quietly
+    except KeyboardInterrupt:
+        print("svelto: interrupted, nothing was written.", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except OSError as error:
+        # The system's own errors carry the name apart from the words; ours are whole sentences.
+        named = error.filename is not None and error.strerror is not None
+        print(f"svelto: {error.filename}: {error.strerror}." if named else f"svelto: {error}", file=sys.stderr)
+        sys.exit(UNREADABLE)
+    except (ValueError, NotImplementedError, MemoryError) as error:
+        print(f"svelto: {error or type(error).__name__}", file=sys.stderr)
+        sys.exit(UNREADABLE)
+
+
+@contextlib.contextmanager
+def _spinner(what: str, quiet: bool = False) -> Iterator[None]:
+    """Show that work goes on, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+# -- info --------------------------------------------------------------------------------------------------------
+
+
+def describe(path: Path) -> list[str]:
+    """Say what a model file holds, one aligned ``name  value`` line for each fact."""
+    machine = svelto.KernelMachine.from_libsvm(path)
+    vectors = machine.support_vectors
+    facts: dict[str, object] = {
+        "file": f"{path} ({path.stat().st_size:,} bytes)",
+        "type": f"{machine.svm_type} ({machine.task})",
+        "kernel": machine.kernel,
+        "support vectors": f"{machine.n_sv:,}",
+        "features": "set by the kernel matrix" if machine.n_features is None else f"{machine.n_features:,}",
+    }
+    if machine.kernel.name != "precomputed":
+        n_stored = vectors.nnz if sparse.issparse(vectors) else int(np.count_nonzero(vectors))
+        kind = "sparse" if machine.has_sparse_vectors else "dense"
+        facts["stored as"] = f"{kind}, {n_stored / max(vectors.shape[0] * vectors.shape[1], 1):.1%} nonzero"
+    if machine.classes is not None and machine.vote_order is not None:
+        labels = [str(label) for label in machine.classes[machine.vote_order].tolist()]
+        if machine.n_support is not None:
+            counts = machine.n_support.tolist()
+            labels = [f"{label} ({count:,} SVs)" for label, count in zip(labels, counts, strict=True)]
+        facts["classes"] = f"{machine.n_classes}: {', '.join(labels)}"
+        facts["probabilities"] = "yes (predict -b 1)" if machine.platt is not None else "no"
+    facts["scores a row"] = machine.n_scores
+    facts["bytes in memory"] = f"{_n_bytes(machine):,}"
+    width = max(len(name) for name in facts)
+    return [f"{name:<{width}}  {value}" for name, value in facts.items()]
+
+
+def _n_bytes(machine: svelto.KernelMachine) -> int:
+    vectors = machine.support_vectors
+    parts = [vectors.data, vectors.indices, vectors.indptr] if sparse.issparse(vectors) else [vectors]
+    return sum(int(part.nbytes) for part in [*parts, machine.dual_coef, machine.intercept])
+
+
+# -- predict -----------------------------------------------------------------------------------------------------
+
+
+def predict_file(
+    model: Path,
+    data: Path,
+    output: Path | None = None,
+    *,
+    file_format: str | None = None,
+    probability: bool = False,
+    quiet: bool = False,
+    allow_wider: bool = False,
+    n_jobs: int | None = None,
+) -> None:
+    """Read, predict, write; see `svelto predict --help`."""
+    with _spinner("reading", quiet):
+        machine = svelto.KernelMachine.from_libsvm(model)
+        _check_probability(machine, model, probability)
+        precomputed = machine.kernel.name == "precomputed"
+        rows = read_rows(data, file_format, zero_based=precomputed)
+        if precomputed:
+            X = _kernel_columns(rows, machine)
+        else:
+            if allow_wider and rows.format == "libsvm":
+                machine = _widen(machine, rows.X.shape[1])
+            assert machine.n_features is not None
+            X = fit_width(rows, machine.n_features)
+    if machine.platt is not None and not (probability or quiet):
+        print("The model can give probabilities; -b 1 writes them.", file=sys.stderr)
+
+    with contextlib.ExitStack() as stack:
+        # Opened first: a target that cannot be written is better told before the work than after it.
+        file = sys.stdout.buffer if output is None else stack.enter_context(write_atomically(output))
+        with _spinner(f"predicting {X.shape[0]:,} rows", quiet):
+            predictions, probabilities, labels = _answers(machine, X, probability, n_jobs)
+        write_results(file, "libsvm" if output is None else format_of(output), predictions, probabilities, labels)
+        file.flush()
+    if rows.y is not None and not quiet:
+        for line in _summary(machine.task == "regression", predictions, rows.y):
+            print(line, file=sys.stderr if output is None else sys.stdout)
+
+
+def _check_probability(machine: svelto.KernelMachine, model: Path, probability: bool) -> None:
+    if probability and machine.classes is None:
+        raise ValueError(f"-b 1 needs a classifier; {model} is of type {machine.svm_type}. Use -b 0.")
+    if probability and machine.platt is None:
+        raise ValueError(f"{model} holds no probabilities. Use -b 0, or train with svm-train -b 1.")
+
+
+def _answers(machine: svelto.KernelMachine, X: Rows, probability: bool, n_jobs: int | None) -> tuple[Any, Any, Any]:
+    """Predictions, and with probabilities also their matrix and labels, columns in LIBSVM's label order."""
+    labels = None if machine.classes is None else machine.classes[machine.vote_order]
+    fast = svelto.accelerate(machine, method="exact", n_jobs=n_jobs)
+    if not probability:
+        return fast.predict(X), None, None
+    assert labels is not None
+    in_vote_order = fast.predict_proba(X)[:, machine.vote_order]
+    # svm-predict -b 1 takes the label of highest probability, which need not be the winner of the vote.
+    return labels[in_vote_order.argmax(axis=1)], in_vote_order, labels
+
+
+def _widen(machine: svelto.KernelMachine, n_features: int) -> svelto.KernelMachine:
+    """Make the same machine for wider rows: its support vectors are zero in the further features."""
+    assert machine.n_features is not None
+    if n_features <= machine.n_features:
+        return machine
+    vectors = sparse.csr_matrix(machine.support_vectors, copy=True)
+    vectors.resize((machine.n_sv, n_features))
+    wide = vectors if machine.has_sparse_vectors else vectors.toarray()
+    return dataclasses.replace(machine, support_vectors=wide, n_features=n_features)
+
+
+def _kernel_columns(rows: RowFile, machine: svelto.KernelMachine) -> Rows:
+    """Kernel values with the training rows; LIBSVM text has the row's serial number in front (``0:serial``)."""
+    X = rows.X
+    if rows.format == "libsvm":
+        X = X[:, 1:].toarray()
+    needed = int(np.max(machine.support_vectors)) + 1
+    if X.shape[1] < needed:
+        raise ValueError(
+            f"{rows.name} has {X.shape[1]} kernel values a row; this precomputed kernel needs {needed}, one for each "
+            "training row."
+        )
+    return X
+
+
+def _summary(regression: bool, predictions: Any, y: Any) -> list[str]:
+    """Say what svm-predict says after a run."""
+    n_rows = len(y)
+    if n_rows == 0:
+        return ["No rows, nothing predicted."]
+    if not regression:
+        n_right = int(np.count_nonzero(predictions == y))
+        return [f"Accuracy = {n_right / n_rows * 100:g}% ({n_right}/{n_rows}) (classification)"]
+    p = np.asarray(predictions, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):  # constant targets have no correlation: nan, as LIBSVM says
+        correlation = np.float64(n_rows * (p @ y) - p.sum() * y.sum()) ** 2 / (
+            (n_rows * (p @ p) - p.sum() ** 2) * (n_rows * (y @ y) - y.sum() ** 2)
+        )
+    return [
+        f"Mean squared error = {np.mean((p - y) ** 2):g} (regression)",
+        f"Squared correlation coefficient = {correlation:g} (regression)",
+    ]
+
+
+# -- demo --------------------------------------------------------------------------------------------------------
+
+
+def run_demo(n_rows: int, seed: int) -> None:
+    """Train, accelerate, compare; one row of the table for each data set."""
+    from rich.console import Console
+    from rich.table import Table
+    from sklearn.datasets import load_digits, make_classification
+    from sklearn.model_selection import train_test_split
+    from sklearn.svm import SVC
+
+    digits = load_digits()
+    X, y = make_classification(
+        3 * n_rows, 20, n_informative=10, n_clusters_per_class=8, flip_y=0.05, class_sep=0.8, random_state=seed
+    )
+    sets = {
+        "digits, 10 classes": (SVC(gamma=0.001, C=10), digits.data, digits.target, 0.5),
+        "generated, 2 classes": (SVC(gamma=0.05, C=1), X, y, 2 / 3),
+    }
+    table = Table(title="Same labels, less time", caption="svelto: method 'exact'. Median of 3 runs each.")
+    for column in ("data set", "SVs", "features", "rows", "labels equal", "SVC.predict", "svelto", "ratio"):
+        table.add_column(column, justify="left" if column == "data set" else "right")
+    for name, (svc, rows, labels, test_share) in sets.items():
+        with _spinner(f"{name}: training"):
+            train, test, target, _ = train_test_split(rows, labels, test_size=test_share, random_state=seed)
+            svc.fit(train, target)
+            fast = svelto.accelerate(svc, method="exact")
+        with _spinner(f"{name}: predicting {len(test):,} rows"):
+            n_equal = int(np.count_nonzero(svc.predict(test) == fast.predict(test)))  # also the warm-up
+            slow_s, fast_s = _median_seconds([svc.predict, fast.predict], test)
+        table.add_row(
+            name,
+            f"{len(svc.support_):,}",
+            f"{test.shape[1]}",
+            f"{len(test):,}",
+            f"{n_equal}/{len(test)}",
+            _seconds(slow_s),
+            _seconds(fast_s),
+            f"{slow_s / fast_s:.0f}x",
+        )
+    # In a file or a pipe the width is unknown, and a squeezed table helps nobody.
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+
+
+def _median_seconds(functions: Sequence[Any], rows: Any, repeats: int = 3) -> list[float]:
+    """Median time of each function; interleaved, so that a slow moment hits all of them."""
+    seconds = np.empty((repeats, len(functions)))
+    for repeat in range(repeats):
+        for i, function in enumerate(functions):
+            start = time.perf_counter()
+            function(rows)
+            seconds[repeat, i] = time.perf_counter() - start
+    return [float(s) for s in np.median(seconds, axis=0)]
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

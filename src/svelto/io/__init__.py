@@ -1,0 +1,1 @@
+"""Readers and writers: a source model in, a KernelMachine out."""

@@ -1,0 +1,282 @@
+"""Predictor: what `accelerate` returns. Checks rows, asks an engine, answers by scikit-learn's conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from svelto._inputs import check_feature_names, check_rows
+from svelto._typing import FloatArray, Rows
+from svelto.engines.exact import ExactEngine, ValueEngine
+from svelto.machine import KernelMachine
+from svelto.probability import one_class_probability
+from svelto.report import Report
+from svelto.voting import ovr_decision, sorted_pairs
+
+# At most this many rows take the short way: one native call on the calling thread, no validation in Python.
+SHORT_ROWS = 16
+# Calibrated classes closer than this are decided on scores in LIBSVM's order.
+CLOSE_PROBABILITIES = 1e-9
+
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class _OfferedIf(Generic[Method]):
+    """A method that exists only on predictors for which `reason` returns None; else AttributeError with the reason."""
+
+    def __init__(self, method: Method, reason: Callable[[Predictor], str | None]) -> None:
+        self.method = method
+        self.reason = reason
+        self.__doc__ = method.__doc__
+
+    def __get__(self, instance: Predictor | None, owner: type) -> Any:
+        if instance is None:
+            return self.method
+        reason = self.reason(instance)
+        if reason is not None:
+            raise AttributeError(reason)
+        return self.method.__get__(instance, owner)
+
+
+def _offered_if(reason: Callable[[Predictor], str | None]) -> Callable[[Method], _OfferedIf[Method]]:
+    return lambda method: _OfferedIf(method, reason)
+
+
+def _no_decision_function(self: Predictor) -> str | None:
+    return "A regressor has no decision_function; use predict." if self.machine.task == "regression" else None
+
+
+def _no_score_samples(self: Predictor) -> str | None:
+    return None if self.machine.task == "outlier" else "score_samples belongs to outlier detectors (OneClassSVM)."
+
+
+def _no_probabilities(self: Predictor) -> str | None:
+    machine = self.machine
+    if machine.platt is None and machine.calibration is None and machine.density_marks is None:
+        return (
+            "The model has no probabilities. Train it inside CalibratedClassifierCV(..., ensemble=False), or with LIBSVM's "
+            "svm-train -b 1, and accelerate that."
+        )
+    return None
+
+
+def _no_classes(self: Predictor) -> str | None:
+    return None if self.machine.classes is not None else f"A machine for {self.machine.task} has no classes."
+
+
+class Predictor:
+    """A kernel machine that answers fast.
+
+    Made by `svelto.accelerate`. Safe to use from several threads at once; pickles and works inside joblib workers.
+
+    Attributes
+    ----------
+    machine : KernelMachine
+        The machine it answers for.
+    report : Report
+        Method, promise, measurements.
+    classes_ : ndarray
+        Sorted class labels (classifiers).
+    n_features_in_ : int
+        Width of a query row.
+    nbytes : int
+        Bytes of the arrays it works on.
+    """
+
+    def __init__(
+        self, machine: KernelMachine, engine: ExactEngine | ValueEngine, report: Report, n_jobs: int | None = None
+    ) -> None:
+        self.machine = machine
+        self.report = report
+        self.n_jobs = n_jobs
+        self._engine = engine
+        self._answers = _answer_table(machine)
+        self._prepare_short_way()
+
+    def _prepare_short_way(self) -> None:
+        machine = self.machine
+        plain = isinstance(self._engine, ExactEngine) and not machine.front and machine.calibration is None
+        self._short_width = machine.n_features if plain and self._answers is not None else None
+        self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("machine", "report", "n_jobs", "_engine")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._answers = _answer_table(self.machine)
+        self._prepare_short_way()
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """Class labels, +1/-1 for outlier detectors, or values for regressors.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
+            Rows to answer for; float32, float64 or whole numbers in any memory order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_targets)
+        """
+        if (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.shape[1] == self._short_width
+            and 0 < X.shape[0] <= SHORT_ROWS
+            and (X.dtype is _FLOAT64 or (X.dtype is _FLOAT32 and self._short_single))
+            and X.flags.c_contiguous
+            and X.flags.aligned
+        ):
+            index = self._engine.predict_one_block(X)  # type: ignore[union-attr]
+            if index is not None:
+                return self._answers.take(index)  # type: ignore[union-attr]
+        rows = self._rows(X)
+        if self.machine.task == "regression":
+            return self._values(self._engine.scores(rows, self.n_jobs))
+        if self.machine.calibration is not None:
+            return self._calibrated_labels(rows)
+        assert self._answers is not None
+        return self._answers.take(self._engine.labels(rows, self.n_jobs)[0])
+
+    @_offered_if(_no_decision_function)
+    def decision_function(self, X: Any) -> FloatArray:
+        """Scores by scikit-learn's conventions.
+
+        Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr") or pair
+        ("ovo"), as the model was set. Outlier detectors: positive inside. In float32 arithmetic each value is within
+        `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double.
+        """
+        return self._decision(self._engine.scores(self._rows(X), self.n_jobs))
+
+    @_offered_if(_no_score_samples)
+    def score_samples(self, X: Any) -> FloatArray:
+        """Scores before the offset is subtracted (outlier detectors)."""
+        scores = self._engine.scores(self._rows(X), self.n_jobs)[:, 0]
+        return np.asarray(scores - self.machine.intercept[0])
+
+    @_offered_if(_no_probabilities)
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Probabilities of the classes in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
+        return self._probabilities(self._engine.scores(self._rows(X), self.n_jobs, "float64"))
+
+    def score_bounds(self, X: Any) -> FloatArray:
+        """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores)."""
+        return self._engine.score_bounds(self._rows(X), self.n_jobs)
+
+    def work(self, X: Any) -> dict[str, Any]:
+        """What predicting X costs: share of rows settled by each stage, and operations a row."""
+        rows = self._rows(X)
+        _, tiers = self._engine.labels(rows, self.n_jobs)
+        n = sum(tiers.values())
+        linear = self.machine.kernel.name == "linear"
+        # Every tier that sees a row evaluates all its kernel values again.
+        visits = {name: sum(list(tiers.values())[i:]) for i, name in enumerate(tiers)}
+        passes = sum(visits[name] for name in tiers if list(tiers).index(name) >= list(tiers).index(self._engine.first_tier))
+        return {
+            "rows": n,
+            "stages": {name: count / n for name, count in tiers.items()},
+            "kernel_evaluations_per_row": 0.0 if linear else self.machine.n_sv * passes / n,
+            "dot_products_per_row": float(self.machine.n_scores) if linear else 0.0,
+        }
+
+    # -- facts -----------------------------------------------------------------------------------------------
+
+    classes_ = property(lambda self: _required(self, "classes", _no_classes(self)), doc="Sorted class labels.")
+
+    @property
+    def n_features_in_(self) -> int:
+        """Width of a query row."""
+        if self.machine.n_features is None:
+            raise AttributeError("A machine on objects has no number of features.")
+        return self.machine.n_features
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays this predictor works on."""
+        return self._engine.nbytes
+
+    def __repr__(self) -> str:
+        return f"Predictor(method={self.report.method!r}, promise={self.report.promise!r}, {self.machine!r})"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    # -- parts -----------------------------------------------------------------------------------------------
+
+    def _rows(self, X: Any) -> Rows:
+        machine = self.machine
+        check_feature_names(X, machine)
+        if machine.front:
+            for step in machine.front:
+                X = step.transform(X)
+        if machine.kernel.name == "callable":
+            return X  # objects of any kind: only the kernel function knows what is right
+        width = machine.n_features if not machine.front else None
+        if machine.kernel.has_native_code and machine.front:
+            width = machine.support_vectors.shape[1]
+        rows = check_rows(X, width)
+        if machine.scaling is not None and not machine.scaling.folds(rows):
+            return check_rows(machine.scaling.apply(rows), machine.support_vectors.shape[1])
+        return rows
+
+    def _values(self, scores: FloatArray) -> FloatArray:
+        return scores[:, 0] if self.machine.n_scores == 1 and self.machine.single_output else scores
+
+    def _decision(self, scores: FloatArray) -> FloatArray:
+        machine = self.machine
+        if machine.task == "outlier":
+            return scores[:, 0]
+        assert machine.vote_order is not None
+        if machine.rule == "argmax":
+            columns = np.empty_like(scores)
+            columns[:, machine.vote_order] = scores
+            return columns
+        if machine.n_classes == 2:
+            return scores[:, 0] if machine.vote_order[0] == 1 else -scores[:, 0]
+        if (machine.vote_order != np.arange(machine.n_classes)).any():
+            scores = sorted_pairs(scores, machine.vote_order)
+        return ovr_decision(scores, machine.n_classes) if machine.decision_function_shape == "ovr" else scores
+
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        machine = self.machine
+        if machine.density_marks is not None:
+            inside = one_class_probability(scores[:, 0], machine.density_marks)
+            return np.column_stack([inside, 1.0 - inside])
+        if machine.calibration is not None:
+            return machine.calibration.probabilities(self._decision(scores), machine.n_classes)
+        assert machine.platt is not None
+        in_vote_order = machine.platt.probabilities(scores, machine.n_classes)
+        columns = np.empty_like(in_vote_order)
+        columns[:, machine.vote_order] = in_vote_order
+        return columns
+
+    def _calibrated_labels(self, rows: Rows) -> np.ndarray[Any, Any]:
+        """CalibratedClassifierCV answers with its most probable class; close calls are decided on reference scores."""
+        chances = self._probabilities(self._engine.scores(rows, self.n_jobs, "float64"))
+        ranked = np.sort(chances, axis=1)
+        close = np.flatnonzero(ranked[:, -1] - ranked[:, -2] < CLOSE_PROBABILITIES)
+        if len(close):
+            part = [rows[i] for i in close] if isinstance(rows, list) else rows[close]
+            chances[close] = self._probabilities(self._engine.scores(part, self.n_jobs, "reference"))
+        assert self.machine.classes is not None
+        return self.machine.classes.take(chances.argmax(axis=1))
+
+
+def _required(predictor: Predictor, name: str, reason: str | None) -> Any:
+    if reason is not None:
+        raise AttributeError(reason)
+    return getattr(predictor.machine, name)
+
+
+def _answer_table(machine: KernelMachine) -> np.ndarray[Any, Any] | None:
+    """Answers by label number: classes in vote order, or -1 and +1; None for regressors."""
+    if machine.classes is not None:
+        return machine.classes[machine.vote_order]
+    return np.array([-1, 1]) if machine.task == "outlier" else None
+
