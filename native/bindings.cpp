@@ -86,8 +86,8 @@ Panels<T> read_panels(const nb::dict& fields, const std::string& suffix, const M
 }
 
 VectorStats read_stats(const nb::dict& fields, const std::string& name) {
-    const double* stats = array<double>(fields, name, 3);
-    return {stats[0], stats[1], stats[2]};
+    const double* stats = array<double>(fields, name, 4);
+    return {stats[0], stats[1], stats[2], stats[3]};
 }
 
 Machine read_machine(const nb::dict& fields) {

@@ -108,17 +108,12 @@ RowBound bound_f64(const Machine& m, const RowNorms& row) noexcept {
     if (m.kernel == KernelKind::linear) return product_kernel(m, row.stored2, row.n_terms, kUnit64, depth, 0.0);
     if (m.kernel == KernelKind::poly || m.kernel == KernelKind::sigmoid)
         return product_kernel(m, row.stored2 * m.stats64.norm2, row.n_terms + 1.0, kUnit64, depth, m.f64.coef0);
-    if (m.use_postings && m.kernel == KernelKind::exponential) {
-        // The square root of a difference: an error e under the root becomes at most sqrt(e).
+    if (row.from_products && m.kernel != KernelKind::laplacian) {
         const double reach = row.stored2 + m.stats64.norm2;
-        const double under = kUnit64 * (row.n_terms + 8.0) * 2.0 * reach * reach;
-        const double exponent = m.reference.gamma * kLog2E * (std::sqrt(under) + 4.0 * kUnit64 * reach);
-        return combine(m, exponent, a);
-    }
-    if (m.use_postings && m.kernel == KernelKind::rbf) {
-        const double reach = row.stored2 + m.stats64.norm2;
-        const double exponent = m.reference.gamma * kLog2E * kUnit64 * (row.n_terms + 10.0) * 2.0 * reach * reach;
-        return combine(m, exponent, a);
+        const double sq_dist = kUnit64 * (row.n_terms + m.stats64.terms + 10.0) * 2.0 * reach * reach;
+        // Under the square root an error e becomes at most sqrt(e).
+        const double dist = m.kernel == KernelKind::exponential ? std::sqrt(sq_dist) + 4.0 * kUnit64 * reach : sq_dist;
+        return combine(m, m.reference.gamma * kLog2E * dist, a);
     }
     const PairKind pair = m.kernel == KernelKind::laplacian ? PairKind::abs_diff : PairKind::sq_diff;
     return combine(m, exponent_error(m, pair, m.reference.gamma * kLog2E, m.stats64, row, a), a);

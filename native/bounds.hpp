@@ -20,6 +20,7 @@ struct RowNorms {
     double stored2 = 0.0;   // ||x||_2 of the values that enter the products (dense: the same)
     double norm1 = 0.0;     // ||x||_1 of the values that enter the sums
     int n_terms = 0;        // terms of a pair sum
+    bool from_products = false;  // squared distances as |x|^2 + |s|^2 - 2 x.s of unscaled values
 };
 
 RowBound bound_f32(const Machine& machine, const HotTable& hot, const RowNorms& row) noexcept;

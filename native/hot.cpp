@@ -46,9 +46,6 @@ void sparse(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, double* 
 
 void finish(const Panels<double>& sv, const double* products, double row_const, double* scratch,
             double* parts) noexcept {
-    if (sv.kernel == KernelKind::exponential)  // from products, where the dense path sums squared differences
-        return finish_row<double, KernelOp<double, KernelKind::exponential, PairKind::dot>>(sv, products, row_const, scratch,
-                                                                                            parts);
     with_op<double>(sv, [&](auto tag) {
         finish_row<double, typename decltype(tag)::Op>(sv, products, row_const, scratch, parts);
     });

@@ -10,7 +10,9 @@ namespace svelto {
 // Rows of a tile: how many queries share one pass over a panel. Levels differ in registers.
 constexpr int kMaxTileRows = 8;
 
-// CSR rows that pass over a panel while it is in the first-level cache.
+// CSR rows that pass over a pair of blocks while those are in the first-level cache: with one column of weights, where
+// only a sum a row is kept, and with many, where a chunk of kernel values a row is.
+constexpr int kSparseRunRows = 64;
 constexpr int kSparseTileRows = 16;
 
 // Packed dense queries: tiles of `tile_rows` rows, each feature by feature: [n_tiles][d][tile_rows].
@@ -44,7 +46,7 @@ struct HotTable {
     void (*dense_f64)(const Panels<double>&, const DenseRows<double>&, double* scratch, double* parts) noexcept;
     void (*sparse_f32)(const Panels<float>&, const SparseRows<float>&, float* scratch, double* parts) noexcept;
     void (*sparse_f64)(const Panels<double>&, const SparseRows<double>&, double* scratch, double* parts) noexcept;
-    // One very sparse query; `products` holds x.s (or the kernel's L1 correction) of every packed vector.
+    // One very sparse query; `products` holds what the stored features add up to for every packed vector.
     void (*finish_f64)(const Panels<double>&, const double* products, double row_const, double* scratch,
                        double* parts) noexcept;
     void (*exp2_f32)(const float* in, float* out, std::size_t n) noexcept;

@@ -39,13 +39,13 @@ struct KernelOp {
         }
     }
 
-    // The same for a CSR query: features it does not have must add what they would have added as zeros. For abs_diff
-    // that is |s|, which vector_const already holds for all features, so it is taken off again here.
+    // The same for a CSR query, whose missing features are zeros: squared distances come from products and norms, and
+    // |s|, which vector_const holds for all features, is taken off where a feature is stored.
     [[gnu::always_inline]] static inline Vec<T> add_stored(Vec<T> sum, Vec<T> x, Vec<T> s) {
         if constexpr (pair == PairKind::abs_diff) {
             return sum + (vabs(x - s) - vabs(s));
         } else {
-            return add_feature(sum, x, s);
+            return x * s + sum;
         }
     }
 
@@ -57,9 +57,6 @@ struct KernelOp {
             return power<T>(sum + sv.coef0, sv.degree);
         } else if constexpr (kernel == KernelKind::sigmoid) {
             return tanh_lanes<T>(sum + sv.coef0);
-        } else if constexpr (kernel == KernelKind::exponential && pair == PairKind::dot) {
-            const Vec<T> sq_dist = (vector_const + row_const) - sum;
-            return exp2_clamped(vsqrt(vmax(sq_dist, Vec<T>{})) * sv.scale);
         } else if constexpr (pair == PairKind::dot) {
             return exp2_clamped((sum - vector_const) - row_const);
         } else if constexpr (kernel == KernelKind::exponential) {
@@ -69,11 +66,14 @@ struct KernelOp {
         }
     }
 
-    // After add_stored: the pair sum of abs_diff lacks the constant part of the distance.
+    // After add_stored: the norms are still missing from the distance.
     [[gnu::always_inline]] static inline Vec<T> stored_value(Vec<T> sum, Vec<T> vector_const, T row_const,
                                                              const Panels<T>& sv) {
         if constexpr (pair == PairKind::abs_diff) {
             return exp2_clamped((sum + vector_const) * sv.scale);
+        } else if constexpr (pair == PairKind::sq_diff) {
+            const Vec<T> sq_dist = vmax((vector_const + row_const) - T{2} * sum, Vec<T>{});
+            return value(sq_dist, vector_const, row_const, sv);
         } else {
             return value(sum, vector_const, row_const, sv);
         }

@@ -24,6 +24,7 @@ struct VectorStats {
     double norm2 = 0.0;     // max ||s||_2
     double norm1 = 0.0;     // max ||s||_1
     double centre2 = 0.0;   // ||centre||_2, scaled as the vectors are
+    double terms = 0.0;     // most stored features of a vector
 };
 
 struct Reference {            // the machine as it was trained, for sums in LIBSVM's order

@@ -29,6 +29,7 @@ class Worker {
     bool predict(std::int64_t first, int n, Precision tier, std::int32_t* labels) {
         numbers_.resize(static_cast<std::size_t>(n));
         for (int i = 0; i < n; ++i) numbers_[static_cast<std::size_t>(i)] = first + i;
+        tier = first_useful(tier);
         if (tier == Precision::float32) {
             if (!settle(single(), labels, outcome.settled_f32)) return false;
             tier = Precision::float64;
@@ -47,6 +48,7 @@ class Worker {
     bool score(std::int64_t first, int n, Precision precision, double* scores, double* bounds) {
         numbers_.resize(static_cast<std::size_t>(n));
         for (int i = 0; i < n; ++i) numbers_[static_cast<std::size_t>(i)] = first + i;
+        precision = first_useful(precision);
         if (precision == Precision::float32) {
             if (!write(single(), scores, bounds, outcome.settled_f32)) return false;
             precision = Precision::float64;  // for the rows whose float32 scores are not finite
@@ -68,6 +70,12 @@ class Worker {
     Outcome outcome;
 
   private:
+    // float32 differences visit every feature of a row; for CSR rows float64 products of the stored ones are cheaper.
+    Precision first_useful(Precision tier) const {
+        const bool dense_only = rows_.is_csr && machine_.f32.pair == PairKind::sq_diff;
+        return tier == Precision::float32 && dense_only ? Precision::float64 : tier;
+    }
+
     RowBlock<float>& single() {
         if (!single_) single_.emplace(machine_, hot_);
         return *single_;

@@ -32,11 +32,11 @@ RowBlock<T>::RowBlock(const Machine& machine, const HotTable& hot)
     scratch_.reserve(scratch_size(panels_));
 }
 
-// CSR rows with few stored elements are worth visiting element by element; fuller ones are cheaper as dense tiles.
-// Squared differences need every feature, so those kernels always take the dense way.
+// CSR rows with few stored elements are worth visiting element by element; fuller ones are cheaper as dense tiles. In
+// float32 squared distances from norms and products would lose too much, so there differences take the dense way.
 template <class T>
 bool RowBlock<T>::prefers_stored(const RowSource& rows, const std::int64_t* numbers, int n) const {
-    if (!rows.is_csr || panels_.pair == PairKind::sq_diff) return false;
+    if (!rows.is_csr || (std::is_same_v<T, float> && panels_.pair == PairKind::sq_diff)) return false;
     std::int64_t stored = 0;
     for (int i = 0; i < n; ++i) stored += std::max<std::int64_t>(stored_count(rows, numbers[i]), 0);
     return stored < static_cast<std::int64_t>(n) * machine_.d / 2;
@@ -88,7 +88,7 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
     }
     row_const_.get()[row] = static_cast<T>(0.5 * sq_norm);
     const double norm2 = std::sqrt(sq_norm);
-    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d};
+    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d, false};
     return Fault::none;
 }
 
@@ -119,8 +119,9 @@ Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int r
     }
     sq_centred = std::max(sq_centred, 0.0);
     start_.push_back(static_cast<std::int64_t>(offset_.size()));
-    row_const_.get()[row] = static_cast<T>(0.5 * sq_centred);
-    norms_[static_cast<std::size_t>(row)] = {std::sqrt(sq_centred), std::sqrt(sq_norm), norm1, n};
+    const bool squares = panels_.pair == PairKind::sq_diff;
+    row_const_.get()[row] = static_cast<T>(squares ? sq_norm : 0.5 * sq_centred);
+    norms_[static_cast<std::size_t>(row)] = {std::sqrt(sq_centred), std::sqrt(sq_norm), norm1, n, squares};
     return Fault::none;
 }
 
@@ -135,43 +136,32 @@ Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int
         int n = 0;
         const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
         if (fault != Fault::none) return fault;
+        const bool laplacian = machine_.kernel == KernelKind::laplacian;
+        double sq_norm = 0.0, norm1 = 0.0;
+        for (int i = 0; i < n; ++i) {
+            double& x = row_[static_cast<std::size_t>(i)];
+            x *= machine_.row_scale64;
+            sq_norm += x * x;
+            norm1 += std::fabs(x);
+        }
         const auto n_packed = static_cast<std::size_t>(panels_.n_panels) * kPanelWidth<double>;
         products_.reserve(n_packed);
         double* sums = products_.get();
-        std::fill(sums, sums + n_packed, 0.0);
-        double sq_norm = 0.0, norm1 = 0.0;
+        std::fill(sums, sums + n_packed, laplacian ? norm1 : 0.0);
         for (int i = 0; i < n; ++i) {
             const double x = row_[static_cast<std::size_t>(i)];
             const auto column = static_cast<std::size_t>(columns_[static_cast<std::size_t>(i)]);
-            const double scaled = x * machine_.row_scale64;
-            sq_norm += x * x;
-            norm1 += std::fabs(x);
             const std::int64_t last = machine_.postings.start[column + 1];
             for (std::int64_t at = machine_.postings.start[column]; at < last; ++at) {
                 const double s = machine_.postings.value[at];
                 double& sum = sums[machine_.postings.vector[at]];
-                // laplacian: |x - s| where both exist, instead of the |x| + |s| that the constants hold
-                if (machine_.kernel == KernelKind::laplacian)
-                    sum += std::fabs(x - s) - std::fabs(x) - std::fabs(s);
-                else
-                    sum += scaled * s;
+                // |x| + |s| is there from the norms; where both features exist it should be |x - s|.
+                sum += laplacian ? std::fabs(x - s) - std::fabs(x) - std::fabs(s) : x * s;
             }
         }
-        double constant = 0.0;
-        if (machine_.kernel == KernelKind::laplacian) {
-            constant = norm1;
-            for (std::size_t i = 0; i < n_packed; ++i) sums[i] += constant + panels_.sparse_const[i];
-        } else if (machine_.kernel == KernelKind::exponential) {
-            constant = sq_norm;
-        } else {
-            constant = 0.5 * machine_.row_scale64 * sq_norm;
-        }
-        hot_.finish_f64(panels_, sums, constant, scratch_.get(), parts_.data() + row * part_stride_);
-        const double scale = machine_.kernel == KernelKind::poly || machine_.kernel == KernelKind::sigmoid
-                                 ? std::fabs(machine_.row_scale64)
-                                 : 1.0;
-        const double norm2 = std::sqrt(sq_norm) * scale;
-        norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n};
+        hot_.finish_f64(panels_, sums, sq_norm, scratch_.get(), parts_.data() + row * part_stride_);
+        const double norm2 = std::sqrt(sq_norm);
+        norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n, true};
     }
     return Fault::none;
 }

@@ -6,6 +6,7 @@ vote. Nothing here imports the code under test except the machine's own kernel, 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -116,3 +117,62 @@ def slow_predict(machine: KernelMachine, X: Any) -> np.ndarray:
         return machine.classes[machine.vote_order[scores.argmax(axis=1)]]
     values = scores[:, 0] if machine.n_scores == 1 and machine.single_output else scores
     return np.where(values > 0, 1, -1) if machine.task == "outlier" else values
+
+
+def libsvm_order_scores(machine: KernelMachine, x: np.ndarray) -> list[float]:
+    """Scores of one row with LIBSVM's order of operations: plain Python floats, one rounding an operation.
+
+    Features ascending, support vectors in the machine's order, for a pair first those of class i, then those of class j.
+    This is the definition of the label where rounding decides.
+    """
+    kernel, vectors = machine.kernel, machine.support_vectors
+    S = vectors.toarray() if sparse.issparse(vectors) else np.asarray(vectors)
+    values = []
+    for s in S:
+        total = 0.0
+        for a, b in zip(x.tolist(), s.tolist(), strict=True):
+            if kernel.name in ("rbf", "exponential"):
+                total += (a - b) * (a - b)
+            elif kernel.name == "laplacian":
+                total += abs(a - b)
+            else:
+                total += a * b
+        if kernel.name in ("rbf", "laplacian"):
+            total = math.exp(-kernel.gamma * total)
+        elif kernel.name == "exponential":
+            total = math.exp(-kernel.gamma * math.sqrt(total))
+        elif kernel.name == "poly":
+            base, result, times = kernel.gamma * total + kernel.coef0, 1.0, kernel.degree
+            while times > 0:
+                if times % 2 == 1:
+                    result *= base
+                base, times = base * base, times // 2
+            total = result
+        elif kernel.name == "sigmoid":
+            total = math.tanh(kernel.gamma * total + kernel.coef0)
+        values.append(total)
+    coef = machine.dual_coef
+    if not machine.is_grouped:
+        ranges = [[(row, range(machine.n_sv))] for row in range(machine.n_scores)]
+    else:
+        stop = np.cumsum(machine.n_support)
+        of = [range(int(b - n), int(b)) for b, n in zip(stop, machine.n_support, strict=True)]
+        ranges = [[(j - 1, of[i]), (i, of[j])] for i, j in class_pairs(machine.n_classes)]
+    scores = []
+    for parts, intercept in zip(ranges, machine.intercept, strict=True):
+        total = 0.0
+        for row, members in parts:
+            for k in members:
+                total += float(coef[row, k]) * values[k]
+        scores.append(total + float(intercept))
+    return scores
+
+
+def libsvm_order_label(machine: KernelMachine, x: np.ndarray) -> Any:
+    """The label of one row by `libsvm_order_scores`."""
+    scores = libsvm_order_scores(machine, x)
+    if machine.task == "outlier":
+        return 1 if scores[0] > 0 else -1
+    if machine.rule == "argmax":
+        return machine.classes[machine.vote_order[int(np.argmax(scores))]]
+    return machine.classes[machine.vote_order[_vote(machine, np.array([scores]))[0]]]

@@ -11,6 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.preprocessing import PolynomialFeatures
+from sklearn.svm import SVC
+
 from libsvm_help import (
     KERNELS,
     PRECOMPUTED,
@@ -27,11 +32,6 @@ from libsvm_help import (
     svm_predict,
     svm_train,
 )
-from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
-from sklearn.preprocessing import PolynomialFeatures
-from sklearn.svm import SVC
-
 from svelto.io.libsvm import read_model, write_model
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
@@ -207,6 +207,12 @@ def test_width_survives_when_no_vector_reaches_it(tmp_path, n_empty):
     assert_same_machine(read_model(tmp_path / "model"), machine)
 
 
+def test_stored_zeros_are_not_written(tmp_path):
+    vectors = sparse.csr_matrix((np.array([1.0, 0.0, 2.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    write_model(machine_of(n_classes=0, n_sv=2, support_vectors=vectors, n_features=2), tmp_path / "model")
+    assert [line.split()[1:] for line in (tmp_path / "model").read_text().splitlines()[-2:]] == [["1:1.0"], ["2:2.0"]]
+
+
 def test_other_machines_become_the_nearest_type(tmp_path):
     write_model(machine_of(n_classes=0, svm_type="kernel_ridge"), tmp_path / "model")
     assert read_model(tmp_path / "model").svm_type == "epsilon_svr"
@@ -246,6 +252,11 @@ def test_other_ways_to_write_the_same(model_of, old, new):
     assert_same_machine(read_model(model_of(THREE_CLASSES.replace(old, new))), read_model(model_of(THREE_CLASSES)))
 
 
+def test_parameters_of_other_kernels_are_read_over(model_of):
+    text = THREE_CLASSES.replace("gamma 0.5", "degree 7\ngamma 0.5\ncoef0 2")
+    assert read_model(model_of(text)).kernel == Kernel("rbf", gamma=0.5)
+
+
 def test_thundersvm_file(model_of):
     """The layout of ThunderSVM's writer: nr_sv before probA, spaces at line ends, weights of the linear kernel."""
     text = (
@@ -281,6 +292,8 @@ def test_storage_follows_the_filling(model_of):
     assert storage(11, wide[1:]).has_sparse_vectors
     explicit_zero = read_model(model_of(regression(*["1 1:1 2:0 100000:1"] * 11)))
     assert explicit_zero.support_vectors.nnz == 22
+    zeros = " ".join(f"{i}:0" for i in range(2, 30_000))  # zeros that are written out fill nothing
+    assert read_model(model_of(regression(*[f"1 1:1 {zeros} 100000:1"] * 11))).has_sparse_vectors
 
 
 # -- what cannot be written --------------------------------------------------------------------------------------------
@@ -334,6 +347,8 @@ def test_labels_that_are_no_whole_numbers(tmp_path, labels):
         write_model(machine, tmp_path / "model")
     want = f"Class label {bad!r} cannot be written; a LIBSVM model file holds whole numbers up to 2147483647. "
     assert str(caught.value).startswith(want)
+    with pytest.raises(ValueError, match="Class label"):  # said before the missing folder is noticed
+        write_model(machine, tmp_path / "nowhere" / "model")
     assert list(tmp_path.iterdir()) == []
 
 

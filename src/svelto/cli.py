@@ -127,19 +127,10 @@ def _build_app() -> Any:
     @app.callback(invoke_without_command=True)
     def common(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
         if version:
-            print(f"svelto {_version()}")
+            print(f"svelto {svelto.__version__}")
             raise typer.Exit()
 
     return app
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("svelto")
-    except PackageNotFoundError:
-        return "(run from its source folder, not installed)"
 
 
 @contextlib.contextmanager
@@ -264,10 +255,12 @@ def _answers(machine: svelto.KernelMachine, X: Rows, probability: bool, n_jobs: 
     """Predictions, and with probabilities also their matrix and labels, columns in LIBSVM's label order."""
     labels = None if machine.classes is None else machine.classes[machine.vote_order]
     fast = svelto.accelerate(machine, method="exact", n_jobs=n_jobs)
+    # No rows is an empty answer here, as in svm-predict; the library refuses it, as scikit-learn does.
     if not probability:
-        return fast.predict(X), None, None
+        return (fast.predict(X) if X.shape[0] else np.empty(0)), None, None
     assert labels is not None
-    in_vote_order = fast.predict_proba(X)[:, machine.vote_order]
+    by_class = fast.predict_proba(X) if X.shape[0] else np.empty((0, len(labels)))
+    in_vote_order = by_class[:, machine.vote_order]
     # svm-predict -b 1 takes the label of highest probability, which need not be the winner of the vote.
     return labels[in_vote_order.argmax(axis=1)], in_vote_order, labels
 

@@ -25,6 +25,8 @@ KERNEL_CODES: Final = {"rbf": 0, "exponential": 1, "laplacian": 2, "poly": 3, "s
 RULE_CODES: Final = {"pairs": 0, "argmax": 1, "sign": 2, "value": 3}
 LAYOUT_CODES: Final = {"single": 0, "classes": 1, "columns": 2}
 PAIR_CODES: Final = {"dot": 0, "sq_diff": 1, "abs_diff": 2}
+# float64 works on raw values and direct differences, as LIBSVM does; CSR rows take squared distances from norms and products.
+PAIRS_F64: Final = {"rbf": "sq_diff", "exponential": "sq_diff", "laplacian": "abs_diff"}
 LOG2_E: Final = math.log2(math.e)
 
 Fields = dict[str, Any]
@@ -222,19 +224,20 @@ def _dense(machine: KernelMachine) -> FloatArray:
 
 
 def _stats(vectors: FloatArray, centre2: float = 0.0) -> FloatArray:
-    return np.array([np.linalg.norm(vectors, axis=1).max(), np.abs(vectors).sum(axis=1).max(), centre2])
+    norms = np.linalg.norm(vectors, axis=1).max(), np.abs(vectors).sum(axis=1).max()
+    return np.array([*norms, centre2, vectors.shape[1]])
 
 
 def _add_double_panels(fields: Fields, machine: KernelMachine, grouping: Grouping) -> None:
-    """float64: raw values, and direct differences for distances, as LIBSVM does."""
+    """float64 panels of the raw values."""
     kernel, vectors, width = machine.kernel, _dense(machine), _core.PANEL_WIDTH_F64
     positions = _add_layout(fields, "_f64", grouping, np.float64, width, grouping.columns)
     n_panels = fields["n_panels_f64"]
-    pair = {"rbf": "sq_diff", "exponential": "sq_diff", "laplacian": "abs_diff"}.get(kernel.name, "dot")
+    pair = PAIRS_F64.get(kernel.name, "dot")
     fields["pair_f64"] = PAIR_CODES[pair]
     fields["vectors_f64"] = _panel_array(vectors, positions, n_panels, width)
-    norm1 = np.abs(vectors).sum(axis=1)
-    fields["vector_const_f64"] = _constants(norm1, positions, n_panels * width, np.float64)
+    constant = np.abs(vectors).sum(axis=1) if pair == "abs_diff" else (vectors**2).sum(axis=1)
+    fields["vector_const_f64"] = _constants(constant, positions, n_panels * width, np.float64)
     fields["sparse_const_f64"] = fields["vector_const_f64"]
     fields["stats_f64"] = _stats(vectors)
     fields["scale_f64"] = -kernel.gamma * LOG2_E
@@ -286,14 +289,15 @@ def _add_postings(fields: Fields, machine: KernelMachine, grouping: Grouping) ->
     fields["posting_value"] = np.ascontiguousarray(columns.data)
     sq_norm = np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel()
     norm1 = np.asarray(np.abs(vectors).sum(axis=1)).ravel()
-    row_scale = {"rbf": 2.0 * kernel.gamma * LOG2_E, "exponential": 2.0, "laplacian": 1.0}.get(kernel.name, kernel.gamma)
-    constant = {"rbf": kernel.gamma * LOG2_E * sq_norm, "laplacian": norm1}.get(kernel.name, sq_norm)
-    fields["pair_f64"] = PAIR_CODES["abs_diff" if kernel.name == "laplacian" else "dot"]
+    pair = PAIRS_F64.get(kernel.name, "dot")
+    constant = norm1 if pair == "abs_diff" else sq_norm
+    fields["pair_f64"] = PAIR_CODES[pair]
     fields["vector_const_f64"] = _constants(constant, positions, fields["n_panels_f64"] * width, np.float64)
     fields["sparse_const_f64"] = fields["vector_const_f64"]
-    fields["stats_f64"] = np.array([math.sqrt(float(sq_norm.max())), float(norm1.max()), 0.0])
+    most_stored = int(np.diff(vectors.indptr).max())
+    fields["stats_f64"] = np.array([math.sqrt(float(sq_norm.max())), float(norm1.max()), 0.0, most_stored])
     fields["scale_f64"] = -kernel.gamma * LOG2_E
-    fields["row_scale_f64"] = row_scale
+    fields["row_scale_f64"] = kernel.gamma if pair == "dot" else 1.0
 
 
 def _add_linear(fields: Fields, machine: KernelMachine) -> None:

@@ -41,7 +41,7 @@ class Header:
         raise ValueError(f"{self.name}, line {line}: {text}")
 
     def words(self, key: str, count: int) -> list[str]:
-        """The values of a key that must be there and must have that many of them."""
+        """Give the values of a key that must be there and must have that many of them."""
         if key not in self.entries:
             self.fail(self.end, f"the header ends without {key!r}; the file is damaged. {AGAIN}")
         words = self.entries[key][1]
@@ -76,7 +76,7 @@ def _text(word: bytes) -> str:
 
 
 def _short(word: str) -> str:
-    """A word for an error message; those of a binary file can be very long."""
+    """Quote a word in an error message; those of a binary file can be very long."""
     return repr(word if len(word) <= 40 else word[:40] + "...")
 
 
@@ -115,7 +115,7 @@ def read_header(name: str, lines: Lines) -> Header:
             header.numbers(key, len(values))
     if header.end == 0:
         raise ValueError(f"{name} is empty; expected a LIBSVM model.")
-    header.fail(header.end, f"the file ends before the 'SV' line; it was cut short. {AGAIN}")
+    raise ValueError(f"{name}, line {header.end}: the file ends before the 'SV' line; it was cut short. {AGAIN}")
 
 
 def read_vectors(header: Header, lines: Lines, n_rows: int, *, precomputed: bool) -> tuple[FloatArray, Rows]:
@@ -135,7 +135,7 @@ def read_vectors(header: Header, lines: Lines, n_rows: int, *, precomputed: bool
             header.fail(number, f"the line has no line end; the file was cut short. {AGAIN}")
         n_pairs, rest = divmod(len(words) - n_rows, 3)
         try:
-            if rest or n_pairs < 0 or b"_" in line or words[n_rows + 1 :: 3].count(b":") != n_pairs:
+            if rest or b"_" in line or words[n_rows + 1 :: 3].count(b":") != n_pairs:
                 raise ValueError
             coef.extend(map(float, words[:n_rows]))
             indices.extend(map(int, words[n_rows::3]))

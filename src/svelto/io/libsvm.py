@@ -148,7 +148,7 @@ def _read_classes(header: Header, svm_type: str) -> tuple[NDArray[np.int64] | No
 
 
 def _read_kernel(header: Header) -> Kernel:
-    """The kernel with the parameters it uses; others may be there and must be numbers all the same."""
+    """Read the kernel and the parameters it uses; others may be there and must be numbers all the same."""
     name, used = _KERNELS[header.choice("kernel_type", _KERNELS)]
     given: dict[str, Any] = {}
     for key in ("degree", "gamma", "coef0"):
@@ -265,7 +265,7 @@ def _counts(machine: KernelMachine) -> list[int]:
 
 
 def _lines(machine: KernelMachine) -> Iterator[str]:
-    """The lines of the file, in the order of LIBSVM's own writer."""
+    """Give the lines of the file, in the order of LIBSVM's own writer."""
     svm_type = machine.svm_type
     if _TASKS.get(svm_type) != machine.task:  # another kind of machine, such as kernel ridge regression
         svm_type = next(name for name in ("c_svc", "epsilon_svr", "one_class") if _TASKS[name] == machine.task)
@@ -298,7 +298,7 @@ def _lines(machine: KernelMachine) -> Iterator[str]:
 
 
 def _vectors(machine: KernelMachine) -> Iterator[str]:
-    """The index:value part of each support vector, with a space in front."""
+    """Give the index:value part of each support vector, with a space in front."""
     if machine.kernel.name == "precomputed":
         yield from (f" 0:{column + 1}" for column in machine.support_vectors.tolist())
         return

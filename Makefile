@@ -1,0 +1,77 @@
+# Everything starts from a bare clone: Python 3.11+, a C++20 compiler and make. The rest is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
+# The papers' data sets beside the checkout, where they exist; an explicit SVELTO_DATA wins.
+ifneq ($(wildcard ../shared/data),)
+export SVELTO_DATA ?= $(abspath ../shared/data)
+endif
+
+.PHONY: demo test test-slow lint format bench sanitize wheel-test clean
+
+demo: $(VENV)/.installed
+	$(BIN)/svelto demo
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+test-slow: $(VENV)/.installed
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror native/*.cpp native/*.hpp
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i native/*.cpp native/*.hpp
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python benchmarks/exact.py
+
+# The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
+# the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.
+sanitize: .venv-sanitize/.installed
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
+	.venv-sanitize/bin/python -m pytest -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
+	tests/test_exact_promise.py tests/test_inputs.py
+
+# A wheel, installed into an empty environment, used away from the source tree.
+wheel-test: $(VENV)/.installed-dev
+	rm -rf dist build/wheel-test
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/wheel-test
+	build/wheel-test/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[cli]"
+	cd build/wheel-test && ./bin/python -c "import svelto; print(svelto.__file__)" && \
+	./bin/python $(CURDIR)/tests/wheel_check.py && ./bin/svelto demo --rows 2000
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+# Python files are used in place; only native sources and the build description ask for a new build.
+$(VENV)/.installed: $(VENV)/bin/python $(NATIVE)
+	SVELTO_WERROR=$${SVELTO_WERROR:-OFF} $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "ruff>=0.6" "mypy>=1.11" "clang-format>=18" "build>=1.2"
+	touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn-intelex onnx onnxruntime
+	touch $@
+
+.venv-sanitize/.installed: $(NATIVE)
+	$(PYTHON) -m venv .venv-sanitize
+	SVELTO_SANITIZE=ON .venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" \
+		--config-settings=build-dir=build/sanitize
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-sanitize build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,134 @@
+"""The strongest NumPy we can write: blocks of rows, float32, everything in place, one block a thread.
+
+The exponent -gamma |x - s|^2 = 2 gamma x.s - gamma |s|^2 - gamma |x|^2 comes out of one matrix product, because rows
+and support vectors carry two more columns for the norms: [x, 1, -gamma |x|^2] and [2 gamma s, -gamma |s|^2, 1]. Then
+exp in place, and a product with the coefficients: for many classes one small product for each class's block of
+support vectors, and the vote as a product of 0/1 matrices.
+
+np.exp uses one thread, so blocks are handed to a pool of threads (BLAS itself at one thread) instead of leaving only
+the product to BLAS's threads. Block length, and for CSR rows the form of the product, are measured and the best is
+kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from _timing import fastest
+from svelto import KernelMachine
+
+BLOCKS = (32, 128, 512, 2048)
+# Rows for choosing the block, and the kernel values from which a second thread is worth waking up.
+TRIAL_ROWS = 4096
+VALUES_PER_THREAD = 200_000
+# Kernel values a block may hold (1 GB of float32).
+MOST_VALUES = 2**28
+
+
+class PairVote:
+    """Labels from a block of kernel values, for one-vs-one machines in LIBSVM's layout."""
+
+    def __init__(self, machine: KernelMachine) -> None:
+        self.answers = machine.classes[machine.vote_order]
+        self.coef = machine.dual_coef.astype(np.float32)
+        self.intercept = machine.intercept.astype(np.float32)
+        self.n_classes = k = len(self.answers)
+        if k > 2:
+            self.start = np.concatenate([[0], np.cumsum(machine.n_support)])
+            self.first, self.second = np.triu_indices(k, 1)
+            # votes = gain.T @ (score > 0) + base: a positive score votes for the first of the pair, else the second.
+            self.gain, self.base = np.zeros((len(self.first), k), np.float32), np.zeros(k, np.float32)
+            for pair, (i, j) in enumerate(zip(self.first, self.second, strict=True)):
+                self.gain[pair, i], self.gain[pair, j] = 1.0, -1.0
+                self.base[j] += 1.0
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        if self.n_classes == 2:
+            return self.answers[(values @ self.coef[0] + self.intercept[0] <= 0).astype(np.intp)]
+        parts = np.stack([values[:, a:b] @ self.coef[:, a:b].T for a, b in itertools.pairwise(self.start)])
+        scores = parts[self.first, :, self.second - 1] + parts[self.second, :, self.first] + self.intercept[:, None]
+        votes = self.gain.T @ (scores > 0).astype(np.float32) + self.base[:, None]
+        return self.answers[votes.argmax(axis=0)]
+
+
+class BlockedNumpy:
+    """predict(rows) for float32 rows, dense or CSR."""
+
+    def __init__(self, machine: KernelMachine, n_threads: int, rows: Any) -> None:
+        vectors = machine.support_vectors
+        vectors = vectors.toarray() if sparse.issparse(vectors) else vectors
+        self.gamma = np.float32(machine.kernel.gamma)
+        norms = machine.kernel.gamma * (vectors**2).sum(axis=1)
+        self.right = np.vstack([2 * machine.kernel.gamma * vectors.T, -norms, np.ones_like(norms)]).astype(np.float32)
+        self.vote = PairVote(machine)
+        self.n_sv = machine.n_sv
+        self.n_threads = n_threads
+        self.pool = ThreadPoolExecutor(n_threads)
+        self.local = threading.local()
+        self.block, self.densify = self._best_form(rows)
+
+    def close(self) -> None:
+        """End the pool's threads."""
+        self.pool.shutdown()
+
+    def predict(self, X: Any) -> np.ndarray:
+        n_rows, block = X.shape[0], self.block
+        if self.n_threads == 1 or n_rows * self.n_sv < 2 * VALUES_PER_THREAD:
+            starts = range(0, n_rows, block)
+            parts = [self._labels(X[start : start + block]) for start in starts]
+        else:
+            block = min(block, -(-n_rows // self.n_threads))
+            parts = list(self.pool.map(lambda a: self._labels(X[a : a + block]), range(0, n_rows, block)))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _labels(self, X: Any) -> np.ndarray:
+        if sparse.issparse(X):
+            if not self.densify:
+                return self._labels_csr(X)
+            X = X.toarray()
+        n_rows, d = X.shape
+        left = np.empty((n_rows, d + 2), np.float32)
+        left[:, :d] = X
+        left[:, d] = 1.0
+        np.multiply(np.einsum("ij,ij->i", X, X), -self.gamma, out=left[:, d + 1])
+        values = np.matmul(left, self.right, out=self._buffer(n_rows))
+        np.exp(values, out=values)
+        return self.vote(values)
+
+    def _labels_csr(self, X: Any) -> np.ndarray:
+        d = X.shape[1]
+        values = X @ self.right[:d]
+        values += self.right[d]
+        values -= self.gamma * np.asarray(X.multiply(X).sum(axis=1), dtype=np.float32).reshape(-1, 1)
+        np.exp(values, out=values)
+        return self.vote(values)
+
+    def _buffer(self, n_rows: int) -> np.ndarray:
+        """Room for a block of kernel values, kept for each thread: fresh pages cost more than the exponentials."""
+        room = getattr(self.local, "room", None)
+        if room is None or len(room) < n_rows:
+            room = self.local.room = np.empty((n_rows, self.n_sv), np.float32)
+        return room[:n_rows]
+
+    def _best_form(self, rows: Any) -> tuple[int, bool]:
+        trial = rows[:TRIAL_ROWS]
+
+        def run(form: tuple[int, bool]) -> None:
+            self.block, self.densify = form
+            self.predict(trial)
+
+        forms = (True, False) if sparse.issparse(rows) else (True,)
+        best = fastest(itertools.product(useful_blocks(trial.shape[0], self.n_sv), forms), run)
+        self.local = threading.local()  # the largest block's room is not the best one's
+        return best
+
+
+def useful_blocks(n_rows: int, n_sv: int) -> list[int]:
+    """Block lengths worth trying: not much longer than the rows at hand, not beyond the memory for kernel values."""
+    return [b for b in BLOCKS if b == BLOCKS[0] or (b * n_sv <= MOST_VALUES and b <= 2 * n_rows)]

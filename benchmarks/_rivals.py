@@ -1,0 +1,147 @@
+"""The sides of the comparison: svelto, and everything else that can answer for the same machine.
+
+A `Side` knows the test rows in the form that it reads fastest (conversion is done here, outside of the timing), how
+to predict them, and how many of them may be timed. Rivals get what helps them: float32 rows, rows made dense, the
+best block length. svelto gets the rows that SVC.predict gets: float64, dense or CSR.
+
+A side that is not installed raises ImportError when it is built; `build` turns that into a line of the table.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import svelto
+from _blocked_numpy import BlockedNumpy
+from _cases import Case, kept
+from _onnx_rival import OnnxMachine
+from _svm_predict import SvmPredict
+from _timing import Measure, batch_call, timed
+
+# svm-predict starts a process and reads text for every measure: this many rows are enough to see its speed.
+SVM_PREDICT_ROWS = 500
+
+
+@dataclass
+class Side:
+    """One way to predict a case's test rows at a given number of threads."""
+
+    name: str
+    predict: Callable[[Any], np.ndarray] | None
+    rows: Any
+    n_threads: int
+    note: str = ""
+    only_all: bool = False  # cannot be asked for small batches
+    own_labels: Callable[[], np.ndarray] | None = None
+    own_seconds: Measure | None = None
+    close: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that it is asked about at most."""
+        return self.rows.shape[0]
+
+    def labels(self) -> np.ndarray:
+        """Labels of its rows."""
+        return self.own_labels() if self.own_labels else self.predict(self.rows)
+
+    def measure(self, batch: int) -> Measure:
+        """Seconds for one batch."""
+        return self.own_seconds or timed(batch_call(self.predict, self.rows, batch))
+
+
+def build_svelto(case: Case, n_threads: int, max_rows: int) -> Side:
+    """Predict with svelto's exact engine."""
+    fast = svelto.accelerate(case.svc, method="exact", n_jobs=n_threads)
+    return Side(
+        "svelto", fast.predict, case.X_test, n_threads, note=f"labels start in {fast.report.details['labels start in']}"
+    )
+
+
+def build_sklearn(case: Case, n_threads: int, max_rows: int) -> Side:
+    """Predict with the model itself; it has one thread."""
+    return Side("SVC.predict", case.svc.predict, case.X_test[:max_rows], 1)
+
+
+def build_intelex(case: Case, n_threads: int, max_rows: int) -> Side:
+    """scikit-learn-intelex, trained again on float32 rows: oneDAL cannot take over another model of many classes."""
+    from sklearnex.svm import SVC as IntelexSVC  # noqa: N811 - the same name as scikit-learn's
+
+    def train() -> Any:
+        model = IntelexSVC(C=case.parameters["C"], gamma=case.parameters["gamma"])
+        return model.fit(case.X_train.astype(np.float32), case.y_train)
+
+    model = kept(case.folder, f"{case.key}-intelex{version('scikit-learn-intelex')}", train)
+    if not hasattr(model, "_onedal_estimator"):
+        raise ImportError("scikit-learn-intelex falls back to scikit-learn here")
+    note = f"own training, {len(model.support_)} support vectors"
+    return Side("intelex", model.predict, case.X_test.astype(np.float32), n_threads, note=note)
+
+
+def build_numpy(case: Case, n_threads: int, max_rows: int) -> Side:
+    """Blocked NumPy."""
+    rows = case.X_test.astype(np.float32)
+    blocked = BlockedNumpy(case.machine, n_threads, rows)
+    form = (", rows made dense" if blocked.densify else ", CSR product") if case.is_sparse else ""
+    note = f"blocks of {blocked.block} rows{form}"
+    return Side("NumPy", blocked.predict, rows, n_threads, note=note, close=blocked.close)
+
+
+def build_onnxruntime(case: Case, n_threads: int, max_rows: int) -> Side:
+    """Run the ONNX graph."""
+    import onnx  # noqa: F401 - named first, so that a missing one is named
+    import onnxruntime  # noqa: F401
+
+    rows = case.X_test.astype(np.float32)
+    rows = np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows)
+    machine = OnnxMachine(case.machine, n_threads, rows)
+    form = ", rows made dense" if case.is_sparse else ""
+    return Side("onnxruntime", machine.predict, rows, n_threads, note=f"blocks of {machine.block} rows{form}")
+
+
+def build_svm_predict(case: Case, n_threads: int, max_rows: int) -> Side:
+    """LIBSVM's program; it has one thread."""
+    rows = case.X_test[: min(max_rows, SVM_PREDICT_ROWS)]
+    program = SvmPredict(case.machine, rows)
+    return Side(
+        "svm-predict",
+        None,
+        rows,
+        1,
+        note="one row's run subtracted",
+        only_all=True,
+        own_labels=lambda: program.labels(case.labels.dtype),
+        own_seconds=program.seconds,
+        close=program.close,
+    )
+
+
+# In the order of the tables; svelto is always the first.
+BUILDERS: dict[str, Callable[[Case, int, int], Side]] = {
+    "svelto": build_svelto,
+    "SVC.predict": build_sklearn,
+    "intelex": build_intelex,
+    "NumPy": build_numpy,
+    "onnxruntime": build_onnxruntime,
+    "svm-predict": build_svm_predict,
+}
+
+
+def build(names: list[str], case: Case, n_threads: int, max_rows: int) -> tuple[dict[str, Side], dict[str, str]]:
+    """Build the named sides; those that cannot be had, with the reason."""
+    sides, missing = {}, {}
+    for name in ["svelto", *(n for n in BUILDERS if n in names and n != "svelto")]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # rivals' own, about NumPy versions and the like
+                sides[name] = BUILDERS[name](case, n_threads, max_rows)
+        except ImportError as error:
+            missing[name] = "not installed" if isinstance(error, ModuleNotFoundError) else f"not available: {error}"
+    return sides, missing
