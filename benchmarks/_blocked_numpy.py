@@ -79,6 +79,10 @@ class BlockedNumpy:
 
     def predict(self, X: Any) -> np.ndarray:
         n_rows, block = X.shape[0], self.block
+        if n_rows <= min(
+            block, 2 * VALUES_PER_THREAD // self.n_sv
+        ):  # slicing CSR rows takes longer than predicting one
+            return self._labels(X)
         if self.n_threads == 1 or n_rows * self.n_sv < 2 * VALUES_PER_THREAD:
             starts = range(0, n_rows, block)
             parts = [self._labels(X[start : start + block]) for start in starts]

@@ -41,6 +41,7 @@ class Side:
     only_all: bool = False  # cannot be asked for small batches
     own_labels: Callable[[], np.ndarray] | None = None
     own_seconds: Measure | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
     close: Callable[[], None] = field(default=lambda: None)
 
     @property
@@ -60,9 +61,10 @@ class Side:
 def build_svelto(case: Case, n_threads: int, max_rows: int) -> Side:
     """Predict with svelto's exact engine."""
     fast = svelto.accelerate(case.svc, method="exact", n_jobs=n_threads)
-    return Side(
-        "svelto", fast.predict, case.X_test, n_threads, note=f"labels start in {fast.report.details['labels start in']}"
-    )
+    stages = {name: share for name, share in fast.work(case.X_test)["stages"].items() if share}
+    note = "rows settled in " + ", ".join(f"{name}: {100 * share:.4g} %" for name, share in stages.items())
+    facts = {"build_seconds": fast.report.build_seconds, "nbytes": fast.nbytes, "stages": stages}
+    return Side("svelto", fast.predict, case.X_test, n_threads, note=note, facts=facts)
 
 
 def build_sklearn(case: Case, n_threads: int, max_rows: int) -> Side:

@@ -1,8 +1,7 @@
 """LIBSVM's own program, `svm-predict`, where it is installed.
 
 It reads the model and the rows from text on every call. A call with one row measures that; it is subtracted, so what
-is left is prediction, plus reading the text of the rows themselves (well below a hundredth of it at a thousand
-support vectors).
+is left is prediction and reading the text of the rows themselves.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def compact(results: dict[str, Any]) -> str:
         "features",
         "classes",
         "labels that differ",
-        f"svelto µs/row, {most} threads",
+        f"svelto µs/row, {most} thread{'s' * (most != 1)}",
         *(f"{name} / svelto" for name in RIVALS),
         "1 thread: SVC.predict / svelto",
         "1 row: SVC.predict / svelto",
@@ -69,12 +69,12 @@ def legend(results: dict[str, Any]) -> str:
     """Say what the columns of the compact table mean."""
     most = max(results["options"]["threads"])
     return (
-        f"Times are compared for all test rows in one call unless stated. RIVAL / svelto: the rival's time over svelto's at "
-        f"{most} threads, median over repeats; above 1, svelto is faster. SVC.predict has one thread and is timed on at most "
-        f"{results['options']['max_rows']:,} rows, scaled per row. Labels that differ: svelto against SVC.predict, on every "
-        "test row. Rivals get float32 rows (onnxruntime dense ones), converted outside of the timing; svelto gets float64. "
-        "intelex is trained anew on float32 rows. Share of peak: time at the machine's best sgemm and vectorised-exp rates "
-        "over svelto's time, dense rows only."
+        "Times are for all test rows in one call unless stated. RIVAL / svelto: the rival's time over svelto's at "
+        f"{most} threads, median over repeats; above 1, svelto is faster. SVC.predict has one thread and is timed on "
+        f"at most {results['options']['max_rows']:,} rows, scaled per row. Labels that differ: svelto against "
+        "SVC.predict, on every test row. Rivals get float32 rows (onnxruntime dense ones), converted outside of the "
+        "timing; svelto gets float64. intelex is trained anew on float32 rows. Share of peak: time at the machine's "
+        "best sgemm and vectorised-exp rates over svelto's time, dense rows only."
     )
 
 
@@ -133,8 +133,8 @@ def overheads(results: dict[str, Any]) -> str:
         )
     for case in results["cases"]:
         rates = "; ".join(
-            f"{threads} threads: sgemm {rate['sgemm'] / 1e9:.0f} GFLOP/s, exp {rate['exp'] / 1e9:.2f} G/s, "
-            f"share {share(case, int(threads))}"
+            f"{threads} thread{'s' * (threads != '1')}: sgemm {rate['sgemm'] / 1e9:.0f} GFLOP/s, "
+            f"exp {rate['exp'] / 1e9:.2f} G/s, share {share(case, int(threads))}"
             for threads, rate in case["peak"].items()
         )
         lines.append(f"Peak measured beside {case['dataset']}: {rates}.")
@@ -149,8 +149,9 @@ def busy(results: dict[str, Any]) -> list[str]:
         for threads, rate in case["peak"].items():
             if alone and rate["sgemm"] < LEAST_SCALING * int(threads) * alone:
                 lines.append(
-                    f"**Busy machine**, {case['dataset']}: sgemm on {threads} threads ran at {rate['sgemm'] / alone:.2f} "
-                    "times the rate of one. Something else was using the cores: do not use the numbers for several threads."
+                    f"**Busy machine**, {case['dataset']}: sgemm on {threads} threads ran at "
+                    f"{rate['sgemm'] / alone:.2f} times the rate of one. Something else was using the cores: do not "
+                    "use the numbers for several threads."
                 )
     return lines
 

@@ -97,16 +97,17 @@ def run_case(
     for n_threads in threads:
         # Twice: oneDAL's threads can be set once the first build has loaded it.
         with thread_count(n_threads):
-            tick(f"{case.name}: {n_threads} threads, labels")
+            tick(f"{case.name}: threads {n_threads}, labels")
             sides, missing = build(list(rivals), case, n_threads, max_rows)
         with thread_count(n_threads):
             result["unavailable"].update(missing)
+            result["svelto"] = sides["svelto"].facts
             try:
                 _compare_labels(result["label_differences"], sides, case)
                 peak = rates(n_threads, instruction_level(), peak_seconds)
                 result["peak"][str(n_threads)] = peak
                 for name, batch in BATCHES.items():
-                    tick(f"{case.name}: {n_threads} threads, batch {name}")
+                    tick(f"{case.name}: threads {n_threads}, batch {name}")
                     cells = _time_batch(sides, n_threads, name, min(batch, case.X_test.shape[0]), repeats)
                     result["cells"] += cells
             finally:
@@ -234,7 +235,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             options.json.write_text(json.dumps(results, indent=1) + "\n")
         tick("overheads")
-        results["one_row_latency"] = one_row_latency(options.repeats)
+        results["one_row_latency"] = one_row_latency(max(options.repeats, REPEATS))
         results["extra_memory"] = extra_memory()
     options.json.write_text(json.dumps(results, indent=1) + "\n")
     if options.markdown:

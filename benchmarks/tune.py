@@ -1,4 +1,4 @@
-"""Where `TUNED` in _cases.py comes from: cross-validation of C and gamma on training rows; test rows are never read.
+"""Where `TUNED` in _cases.py comes from: cross-validation of C and gamma on training rows alone.
 
 python benchmarks/tune.py usps pendigits
 """

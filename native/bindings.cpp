@@ -47,15 +47,16 @@ const T* array(const nb::dict& fields, const std::string& name, std::int64_t siz
     if (!fields.contains(name.c_str())) throw nb::key_error(name.c_str());
     auto values = nb::cast<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>(fields[name.c_str()]);
     if (static_cast<std::int64_t>(values.size()) != size)
-        throw nb::value_error((name + " has " + std::to_string(values.size()) + " elements; expected " +
-                               std::to_string(size)).c_str());
+        throw nb::value_error(
+            (name + " has " + std::to_string(values.size()) + " elements; expected " + std::to_string(size)).c_str());
     return values.data();
 }
 
 template <class T>
 const T* aligned(const nb::dict& fields, const std::string& name, std::int64_t size) {
     const T* data = array<T>(fields, name, size);
-    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0) throw nb::value_error((name + " is not 64-byte aligned").c_str());
+    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0)
+        throw nb::value_error((name + " is not 64-byte aligned").c_str());
     return data;
 }
 
@@ -79,7 +80,8 @@ Panels<T> read_panels(const nb::dict& fields, const std::string& suffix, const M
     sv.sparse_const = aligned<T>(fields, key("sparse_const"), packed);
     if (m.kernel != KernelKind::linear) sv.weights = aligned<T>(fields, key("weights"), packed * sv.padded_cols);
     sv.group_start = array<std::int32_t>(fields, key("group_start"), sv.n_groups + 1);
-    require(sv.group_start[0] == 0 && sv.group_start[sv.n_groups] == sv.n_panels, "group_start does not cover the panels");
+    require(sv.group_start[0] == 0 && sv.group_start[sv.n_groups] == sv.n_panels,
+            "group_start does not cover the panels");
     for (int g = 0; g < sv.n_groups; ++g) require(sv.group_start[g] <= sv.group_start[g + 1], "group_start decreases");
     require(sv.padded_cols >= sv.n_cols || m.kernel == KernelKind::linear, "padded_cols is smaller than n_cols");
     return sv;
@@ -135,7 +137,8 @@ Machine read_machine(const nb::dict& fields) {
     if (get<bool>(fields, "is_grouped")) {
         require(r.n_rows == m.n_classes - 1, "dual_coef and classes disagree");
         r.class_start = array<std::int32_t>(fields, "class_start", m.n_classes + 1);
-        require(r.class_start[0] == 0 && r.class_start[m.n_classes] == m.n_sv, "class_start does not cover the vectors");
+        require(r.class_start[0] == 0 && r.class_start[m.n_classes] == m.n_sv,
+                "class_start does not cover the vectors");
     } else {
         require(r.n_rows == m.n_scores, "dual_coef and scores disagree");
     }
@@ -252,7 +255,8 @@ class Engine {
     // An empty `bounds` means that none are wanted.
     OutcomeTuple scores(const RowSource& rows, Scores& out, Scores& bounds, int precision, int n_threads) const {
         const auto n_scores = static_cast<std::size_t>(machine_.n_scores);
-        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows && out.shape(1) == n_scores, "out has a wrong shape");
+        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows && out.shape(1) == n_scores,
+                "out has a wrong shape");
         double* to_bounds = bounds.size() == 0 ? nullptr : bounds.data();
         require(to_bounds == nullptr || (bounds.shape(0) == out.shape(0) && bounds.shape(1) == n_scores),
                 "bounds has a wrong shape");
@@ -291,7 +295,8 @@ void vote_values(const Matrix<double>& values, const Matrix<double>& dual_coef, 
     }
     const std::size_t n = values.shape(0);
     require(values.shape(1) == dual_coef.shape(1), "values and dual_coef disagree");
-    require(labels.shape(0) == n && scores.shape(0) == n && scores.shape(1) == intercept.shape(0), "wrong output shape");
+    require(labels.shape(0) == n && scores.shape(0) == n && scores.shape(1) == intercept.shape(0),
+            "wrong output shape");
     const nb::gil_scoped_release nogil;
     std::vector<double> votes(static_cast<std::size_t>(2 * n_classes + 2));
     for (std::size_t i = 0; i < n; ++i) {
@@ -302,7 +307,8 @@ void vote_values(const Matrix<double>& values, const Matrix<double>& dual_coef, 
 }
 
 template <class T>
-void exp2_level(const std::string& level, const Vector<T>& in, nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
+void exp2_level(const std::string& level, const Vector<T>& in,
+                nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
     const HotTable* hot = find_level(level);
     require(hot != nullptr, "instruction level is not available here");
     require(in.shape(0) == out.shape(0), "in and out disagree in length");
@@ -319,7 +325,8 @@ NB_MODULE(_core, m) {
     m.doc() = "Native core of svelto.";
     m.attr("PANEL_WIDTH_F32") = kPanelWidth<float>;
     m.attr("PANEL_WIDTH_F64") = kPanelWidth<double>;
-    m.def("available_levels", &available_levels, "Instruction levels of this build that this CPU can run, slowest first.");
+    m.def("available_levels", &available_levels,
+          "Instruction levels of this build that this CPU can run, slowest first.");
     m.def("exp2_f32", &exp2_level<float>, "level"_a, "values"_a.noconvert(), "out"_a.noconvert());
     m.def("exp2_f64", &exp2_level<double>, "level"_a, "values"_a.noconvert(), "out"_a.noconvert());
     m.def("vote_values", &vote_values, "values"_a.noconvert(), "dual_coef"_a.noconvert(), "intercept"_a.noconvert(),

@@ -48,8 +48,10 @@ double exponent_error(const Machine& m, PairKind pair, double scale, const Vecto
     const double farthest = x.centred2 + s.norm2;
     const double inputs = a.input_error * (x.stored2 + s.norm2);
     const double products = terms * x.stored2 * s.norm2;
-    const double constants = s.norm2 * s.norm2 + 2.0 * s.centre2 * s.norm2 + x.centred2 * x.centred2 + farthest * farthest;
-    return inputs * std::min(farthest, std::sqrt(2.0 * a.max_exponent)) + inputs * inputs + a.unit * (products + constants);
+    const double constants =
+        s.norm2 * s.norm2 + 2.0 * s.centre2 * s.norm2 + x.centred2 * x.centred2 + farthest * farthest;
+    return inputs * std::min(farthest, std::sqrt(2.0 * a.max_exponent)) + inputs * inputs +
+           a.unit * (products + constants);
 }
 
 // The reference itself (LIBSVM's order, float64) is not exact either; its distance to the true value.
@@ -87,7 +89,8 @@ RowBound bound_f32(const Machine& m, const HotTable& hot, const RowNorms& row) n
     const double lanes = kChunkPanels * kPanelWidth<float> / hot.lanes_f32;
     const double depth = m.f32.n_cols == 1 ? lanes : 64.0 + 8.0;
     const Arithmetic a{kUnit32, 126.0, kUnit32, depth};
-    // Products of small weights and small kernel values may underflow, or be flushed to zero if some library asked for it.
+    // Products of small weights and small kernel values may underflow, or be flushed to zero if some library asked for
+    // it.
     const double underflow = m.n_sv * m.weight_scale * 0x1p-120;
     if (m.f32.pair == PairKind::dot && m.kernel != KernelKind::rbf) {
         const double terms = row.n_terms + 3.0;  // and the rounding of the packed values

@@ -1,8 +1,8 @@
 // Dense queries: tiles of rows against panels of support vectors, kernel values made and used in registers.
 //
-// Work per row and support vector: d multiply-adds, about a dozen operations for the kernel value, one multiply-add for the
-// weight; each loaded panel row serves all rows of the tile. Every (row, vector) pair sees the same operations in the
-// same order whatever the tile shape, so a row's value does not depend on the rows beside it.
+// Work per row and support vector: d multiply-adds, about a dozen operations for the kernel value, one multiply-add for
+// the weight; each loaded panel row serves all rows of the tile. Every (row, vector) pair sees the same operations in
+// the same order whatever the tile shape, so a row's value does not depend on the rows beside it.
 #pragma once
 
 #include "hot.hpp"
@@ -14,7 +14,9 @@ namespace svelto::SVELTO_NAMESPACE {
 namespace {
 
 template <class T>
-constexpr int kTileRows = SVELTO_LEVEL == 2 ? 8 : SVELTO_LEVEL == 1 ? 6 : 4;  // measured: 8 beats 14, which spills
+constexpr int kTileRows = SVELTO_LEVEL == 2   ? 8
+                          : SVELTO_LEVEL == 1 ? 6
+                                              : 4;  // measured: 8 beats 14, which spills
 template <class T>
 constexpr int kBlockLanes = kBlockVectors * kLanes<T>;
 template <class T>
@@ -79,8 +81,8 @@ void run_blocks(const Panels<T>& sv, const T* x, int x_stride, const T* row_cons
     }
 }
 
-// Rows of one tile, at most kTileRows, in the largest pieces that fit; small pieces take several blocks at once, so that
-// enough independent sums are under way.
+// Rows of one tile, at most kTileRows, in the largest pieces that fit; small pieces take several blocks at once, so
+// that enough independent sums are under way.
 template <class T, class Op, bool kStoreValues>
 void run_tile(const Panels<T>& sv, const T* tile, const T* row_const, int n_rows, int first, int last, Vec<T>* total,
               T* values, int value_stride) {
@@ -100,9 +102,9 @@ void run_tile(const Panels<T>& sv, const T* tile, const T* row_const, int n_rows
         const int wide_last = first + (last - first) / kWide * kWide;
         run_blocks<T, Op, 1, kWide, kStoreValues>(sv, tile + r, kRows, row_const + r, first, wide_last, total + r,
                                                   values + r * value_stride, value_stride);
-        run_blocks<T, Op, 1, 1, kStoreValues>(
-            sv, tile + r, kRows, row_const + r, wide_last, last, total + r,
-            values + r * value_stride + (wide_last - first) * kBlockLanes<T>, value_stride);
+        run_blocks<T, Op, 1, 1, kStoreValues>(sv, tile + r, kRows, row_const + r, wide_last, last, total + r,
+                                              values + r * value_stride + (wide_last - first) * kBlockLanes<T>,
+                                              value_stride);
     }
 }
 
@@ -122,7 +124,8 @@ void dense_rows(const Panels<T>& sv, const DenseRows<T>& rows, T* scratch, doubl
                 const T* tile = rows.tiles + static_cast<std::ptrdiff_t>(row) * sv.d;
                 double* to = parts + row * part_stride + g * sv.n_cols;
                 if (sv.weights == nullptr) {  // linear: the pair sums are the scores
-                    run_tile<T, Op, true>(sv, tile, rows.row_const + row, n, first, last, nullptr, scratch, kValueStride);
+                    run_tile<T, Op, true>(sv, tile, rows.row_const + row, n, first, last, nullptr, scratch,
+                                          kValueStride);
                     for (int r = 0; r < n; ++r)
                         for (int c = 0; c < kValueStride && position + c < sv.n_cols; ++c)
                             to[r * part_stride + position + c] = static_cast<double>(scratch[r * kValueStride + c]);
@@ -131,10 +134,11 @@ void dense_rows(const Panels<T>& sv, const DenseRows<T>& rows, T* scratch, doubl
                     run_tile<T, Op, false>(sv, tile, rows.row_const + row, n, first, last, total, scratch, 0);
                     for (int r = 0; r < n; ++r) to[r * part_stride] += lane_sum<T>(total[r]);
                 } else {
-                    run_tile<T, Op, true>(sv, tile, rows.row_const + row, n, first, last, nullptr, scratch, kValueStride);
+                    run_tile<T, Op, true>(sv, tile, rows.row_const + row, n, first, last, nullptr, scratch,
+                                          kValueStride);
                     add_weighted<T, kRows>(scratch, kValueStride, n, sv.weights + position * sv.padded_cols,
-                                           (end - panel) * kPanelWidth<T>, sv, scratch + kSparseTileRows * kValueStride, to,
-                                           part_stride);
+                                           (end - panel) * kPanelWidth<T>, sv, scratch + kSparseTileRows * kValueStride,
+                                           to, part_stride);
                 }
             }
         }

@@ -46,9 +46,8 @@ void sparse(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, double* 
 
 void finish(const Panels<double>& sv, const double* products, double row_const, double* scratch,
             double* parts) noexcept {
-    with_op<double>(sv, [&](auto tag) {
-        finish_row<double, typename decltype(tag)::Op>(sv, products, row_const, scratch, parts);
-    });
+    with_op<double>(
+        sv, [&](auto tag) { finish_row<double, typename decltype(tag)::Op>(sv, products, row_const, scratch, parts); });
 }
 
 template <class T>
@@ -69,18 +68,8 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 }  // namespace
 
 const HotTable table = {
-    kLevelName,
-    kTileRows<float>,
-    kTileRows<double>,
-    kLanes<float>,
-    kLanes<double>,
-    dense<float>,
-    dense<double>,
-    sparse<float>,
-    sparse<double>,
-    finish,
-    exp2_array<float>,
-    exp2_array<double>,
+    kLevelName,    kTileRows<float>, kTileRows<double>, kLanes<float>, kLanes<double>,    dense<float>,
+    dense<double>, sparse<float>,    sparse<double>,    finish,        exp2_array<float>, exp2_array<double>,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

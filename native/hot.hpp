@@ -39,9 +39,9 @@ struct HotTable {
     int tile_rows_f64;
     int lanes_f32;
     int lanes_f64;
-    // parts[row][group][col] += sum of weight * kernel value over the group's vectors. With kernel == linear the panel's
-    // "vectors" are the scores' weight vectors themselves and parts[row][col] is the product.
-    // scratch: at least scratch_size(...) elements of T, 64-byte aligned.
+    // parts[row][group][col] += sum of weight * kernel value over the group's vectors. With kernel == linear the
+    // panel's "vectors" are the scores' weight vectors themselves and parts[row][col] is the product. scratch: at least
+    // scratch_size(...) elements of T, 64-byte aligned.
     void (*dense_f32)(const Panels<float>&, const DenseRows<float>&, float* scratch, double* parts) noexcept;
     void (*dense_f64)(const Panels<double>&, const DenseRows<double>&, double* scratch, double* parts) noexcept;
     void (*sparse_f32)(const Panels<float>&, const SparseRows<float>&, float* scratch, double* parts) noexcept;

@@ -26,7 +26,8 @@ void for_blocks(std::int64_t n_blocks, int n_threads, Work work) {
     std::mutex guard;
     const auto loop = [&](int thread) {
         try {
-            for (std::int64_t block = next.fetch_add(1); block < n_blocks; block = next.fetch_add(1)) work(thread, block);
+            for (std::int64_t block = next.fetch_add(1); block < n_blocks; block = next.fetch_add(1))
+                work(thread, block);
         } catch (...) {
             const std::lock_guard lock(guard);
             if (!failure) failure = std::current_exception();

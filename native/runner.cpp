@@ -188,7 +188,8 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
     for_blocks(n_steps, n_threads, [&](int thread, std::int64_t block) {
         std::optional<Worker>& worker = workers[static_cast<std::size_t>(thread)];
         if (!worker) worker.emplace(machine, hot, rows);
-        if (worker->outcome.bad_row >= 0) return;  // this thread has met a bad row; earlier blocks are done or under way
+        if (worker->outcome.bad_row >= 0)
+            return;  // this thread has met a bad row; earlier blocks are done or under way
         const std::int64_t first = block * step;
         const int n = static_cast<int>(std::min<std::int64_t>(step, rows.n_rows - first));
         answer(*worker, first, n);
@@ -209,17 +210,16 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
 
 }  // namespace
 
-Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first, int n_threads,
-                       std::int32_t* labels) {
+Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first,
+                       int n_threads, std::int32_t* labels) {
     return over_rows(machine, hot, rows, n_threads,
                      [&](Worker& worker, std::int64_t row, int n) { worker.predict(row, n, first, labels); });
 }
 
 Outcome compute_scores(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision precision,
                        int n_threads, double* scores, double* bounds) {
-    return over_rows(machine, hot, rows, n_threads, [&](Worker& worker, std::int64_t row, int n) {
-        worker.score(row, n, precision, scores, bounds);
-    });
+    return over_rows(machine, hot, rows, n_threads,
+                     [&](Worker& worker, std::int64_t row, int n) { worker.score(row, n, precision, scores, bounds); });
 }
 
 }  // namespace svelto

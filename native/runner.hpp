@@ -21,8 +21,8 @@ struct Outcome {
 };
 
 // labels[row] in vote order; rule sign: 1 or 0. With first tier float64 or reference the earlier ones are skipped.
-Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first, int n_threads,
-                       std::int32_t* labels);
+Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first,
+                       int n_threads, std::int32_t* labels);
 
 // scores[row][n_scores], and where `bounds` is given the bound on |score - float64 score| of each. A float32 score that
 // overflowed is computed again in float64.

@@ -61,11 +61,12 @@ template <class T>
     return x - Vec<T>{};  // x - 0 is x even for -0.0, so no instruction is left; 0 + x is not
 }
 
-// max(a, b); a NaN in either gives b, as x86 does. The zero-masked AVX-512 forms compile to the plain instructions; GCC 12
-// warns of an uninitialised variable inside its own header for the unmasked ones.
+// max(a, b); a NaN in either gives b, as x86 does. The zero-masked AVX-512 forms compile to the plain instructions; GCC
+// 12 warns of an uninitialised variable inside its own header for the unmasked ones.
 [[gnu::always_inline]] inline VecF vmax(VecF a, VecF b) {
 #if SVELTO_LEVEL == 2
-    return reinterpret_cast<VecF>(_mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+    return reinterpret_cast<VecF>(
+        _mm512_maskz_max_ps(0xffff, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
 #elif SVELTO_LEVEL == 1
     return reinterpret_cast<VecF>(_mm256_max_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b)));
 #elif defined(__SSE2__)
@@ -76,7 +77,8 @@ template <class T>
 }
 [[gnu::always_inline]] inline VecD vmax(VecD a, VecD b) {
 #if SVELTO_LEVEL == 2
-    return reinterpret_cast<VecD>(_mm512_maskz_max_pd(0xff, reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+    return reinterpret_cast<VecD>(
+        _mm512_maskz_max_pd(0xff, reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
 #elif SVELTO_LEVEL == 1
     return reinterpret_cast<VecD>(_mm256_max_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
 #elif defined(__SSE2__)

@@ -1,7 +1,7 @@
 // CSR queries against the same panels: only the stored features of a query are visited.
 //
-// Work per row and block of vectors: a load and a multiply-add a vector for every stored feature. The blocks at hand stay
-// in the first-level cache while all rows of the run pass over them.
+// Work per row and block of vectors: a load and a multiply-add a vector for every stored feature. The blocks at hand
+// stay in the first-level cache while all rows of the run pass over them.
 #pragma once
 
 #include "dense_tile.hpp"
@@ -26,8 +26,8 @@ template <class T, class Op, int B>
 
 // Rows [row, row + n) against B blocks: adds weight * value to total[r], or stores the values.
 template <class T, class Op, int B, bool kStoreValues>
-[[gnu::always_inline]] inline void stored_blocks(const Panels<T>& sv, const SparseRows<T>& rows, int row, int n, int block,
-                                                 Vec<T>* total, T* values, int value_stride) {
+[[gnu::always_inline]] inline void stored_blocks(const Panels<T>& sv, const SparseRows<T>& rows, int row, int n,
+                                                 int block, Vec<T>* total, T* values, int value_stride) {
     constexpr int W = kLanes<T>;
     const T* address[B];
     for (int b = 0; b < B; ++b) address[b] = block_address(sv, block + b);
@@ -51,15 +51,15 @@ template <class T, class Op, int B, bool kStoreValues>
 
 // Blocks [first, last) two at a time, the odd one alone; the same operations for a row either way.
 template <class T, class Op, bool kStoreValues>
-[[gnu::always_inline]] inline void stored_range(const Panels<T>& sv, const SparseRows<T>& rows, int row, int n, int first,
-                                                int last, Vec<T>* total, T* values, int value_stride) {
+[[gnu::always_inline]] inline void stored_range(const Panels<T>& sv, const SparseRows<T>& rows, int row, int n,
+                                                int first, int last, Vec<T>* total, T* values, int value_stride) {
     int block = first;
     for (; block + 2 <= last; block += 2)
-        stored_blocks<T, Op, 2, kStoreValues>(sv, rows, row, n, block, total,
-                                              values + (block - first) * kBlockLanes<T>, value_stride);
+        stored_blocks<T, Op, 2, kStoreValues>(sv, rows, row, n, block, total, values + (block - first) * kBlockLanes<T>,
+                                              value_stride);
     if (block < last)
-        stored_blocks<T, Op, 1, kStoreValues>(sv, rows, row, n, block, total,
-                                              values + (block - first) * kBlockLanes<T>, value_stride);
+        stored_blocks<T, Op, 1, kStoreValues>(sv, rows, row, n, block, total, values + (block - first) * kBlockLanes<T>,
+                                              value_stride);
 }
 
 template <class T, class Op>
@@ -120,8 +120,8 @@ void finish_row(const Panels<T>& sv, const T* products, T row_const, T* scratch,
             if (sv.n_cols == 1)
                 *to += lane_sum<T>(total);
             else
-                add_weighted<T, 1>(scratch, 0, 1, sv.weights + first * sv.padded_cols, static_cast<int>(last - first), sv,
-                                   scratch + kSparseTileRows * kChunkPanels * kPanelWidth<T>, to, 0);
+                add_weighted<T, 1>(scratch, 0, 1, sv.weights + first * sv.padded_cols, static_cast<int>(last - first),
+                                   sv, scratch + kSparseTileRows * kChunkPanels * kPanelWidth<T>, to, 0);
         }
     }
 }

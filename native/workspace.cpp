@@ -78,9 +78,9 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
     T* to = tiles_.get() + static_cast<std::ptrdiff_t>(row / tile_rows_) * tile_rows_ * d + row % tile_rows_;
     double sq_norm = 0.0, norm1 = 0.0;
     for (int k = 0; k < d; ++k) {
-        const double x = (centre == nullptr ? row_[static_cast<std::size_t>(k)]
-                                            : row_[static_cast<std::size_t>(k)] - centre[k]) *
-                         scale;
+        const double x =
+            (centre == nullptr ? row_[static_cast<std::size_t>(k)] : row_[static_cast<std::size_t>(k)] - centre[k]) *
+            scale;
         const T packed = static_cast<T>(x);
         to[static_cast<std::ptrdiff_t>(k) * tile_rows_] = packed;
         sq_norm += static_cast<double>(packed) * static_cast<double>(packed);
@@ -129,8 +129,8 @@ Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int r
 template <class T>
 Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int row) {
     if constexpr (std::is_same_v<T, double>) {
-        const auto most = static_cast<std::size_t>(
-            rows.is_csr ? std::max<std::int64_t>(stored_count(rows, number), 0) : machine_.d);
+        const auto most =
+            static_cast<std::size_t>(rows.is_csr ? std::max<std::int64_t>(stored_count(rows, number), 0) : machine_.d);
         row_.resize(most);
         columns_.resize(most);
         int n = 0;

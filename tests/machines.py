@@ -12,7 +12,17 @@ NATIVE = ("rbf", "exponential", "laplacian", "poly", "sigmoid", "linear")
 
 
 def random_machine(
-    kernel="rbf", *, n_sv=40, d=6, n_classes=2, task="classification", gamma=None, seed=0, spread=1.0, as_csr=False, **fields
+    kernel="rbf",
+    *,
+    n_sv=40,
+    d=6,
+    n_classes=2,
+    task="classification",
+    gamma=None,
+    seed=0,
+    spread=1.0,
+    as_csr=False,
+    **fields,
 ):
     """LIBSVM's layout: support vectors class by class, weights of a class against another with one sign."""
     rng = np.random.default_rng(seed)
@@ -59,5 +69,7 @@ def slack(machine):
     size = 1.0
     if machine.kernel.name in ("poly", "linear"):
         inner = 10 * machine.n_features * abs(machine.kernel.gamma) * float(S) ** 2 + 1
-        size = inner**machine.kernel.degree if machine.kernel.name == "poly" else 10 * machine.n_features * float(S) ** 2
+        size = (
+            inner**machine.kernel.degree if machine.kernel.name == "poly" else 10 * machine.n_features * float(S) ** 2
+        )
     return 1e-12 * (1 + np.abs(machine.dual_coef).sum()) * size

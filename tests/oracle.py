@@ -122,8 +122,8 @@ def slow_predict(machine: KernelMachine, X: Any) -> np.ndarray:
 def libsvm_order_scores(machine: KernelMachine, x: np.ndarray) -> list[float]:
     """Scores of one row with LIBSVM's order of operations: plain Python floats, one rounding an operation.
 
-    Features ascending, support vectors in the machine's order, for a pair first those of class i, then those of class j.
-    This is the definition of the label where rounding decides.
+    Features ascending, support vectors in the machine's order, for a pair first those of class i, then those of class
+    j. This is the definition of the label where rounding decides.
     """
     kernel, vectors = machine.kernel, machine.support_vectors
     S = vectors.toarray() if sparse.issparse(vectors) else np.asarray(vectors)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,7 +11,7 @@ from scipy import sparse
 
 from machines import NATIVE, random_machine, slack
 from oracle import libsvm_order_scores, slow_scores
-from svelto import _core
+from svelto import KernelMachine, _core
 from svelto.engines.exact import ExactEngine
 from svelto.engines.packing import pack_machine
 
@@ -73,7 +75,9 @@ def test_every_level_and_every_row_count(kernel, level):
     expected = slow_scores(machine, X)
     whole = {p: run(machine, X, precision=p, level=level)[0] for p in (0, 1)}
     for precision, scores in whole.items():
-        assert_allclose(scores, expected, rtol=1e-3 if precision == 0 else 1e-10, atol=1e-3 if precision == 0 else 1e-10)
+        assert_allclose(
+            scores, expected, rtol=1e-3 if precision == 0 else 1e-10, atol=1e-3 if precision == 0 else 1e-10
+        )
         for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 15, 17):
             # Not only close: the same bits, whatever the rows beside it.
             assert_array_equal(run(machine, X[:n], precision=precision, level=level)[0], scores[:n])
@@ -117,7 +121,6 @@ def test_inverted_index(kernel, task):
 def test_inverted_index_is_chosen_for_text_like_machines_only():
     rng = np.random.default_rng(0)
     text = sparse.random(300, 50_000, density=0.002, format="csr", random_state=0)
-    machine = random_machine("rbf", n_sv=300, d=50_000, support_vectors=None) if False else None
     machine = _with_vectors(text)
     engine = ExactEngine(machine)
     assert engine.uses_postings
@@ -129,8 +132,6 @@ def test_inverted_index_is_chosen_for_text_like_machines_only():
 
 
 def _with_vectors(S):
-    from svelto import KernelMachine
-
     coef = np.random.default_rng(0).normal(size=S.shape[0])
     return KernelMachine.from_arrays(kernel="rbf", gamma=0.5, support_vectors=S, dual_coef=coef, classes=[0, 1])
 
@@ -167,8 +168,6 @@ def test_memory_orders_and_types(kernel):
 def test_mixed_signs_inside_a_class_get_columns_of_magnitudes():
     machine = random_machine("rbf", n_sv=60, d=4, n_classes=4)
     mixed = machine.dual_coef * np.random.default_rng(0).choice([-1.0, 1.0], size=machine.dual_coef.shape)
-    from dataclasses import replace
-
     machine = replace(machine, dual_coef=mixed)
     assert pack_machine(machine, single_pair="dot", use_postings=False)["abs_cols"] == 3
     X = rows_for(machine, 30)

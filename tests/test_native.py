@@ -31,14 +31,18 @@ def exp2_error(level, values, out_dtype):
 @pytest.mark.parametrize("level", LEVELS)
 def test_exp2_single_is_within_the_bound_used(level):
     rng = np.random.default_rng(0)
-    values = np.concatenate([rng.uniform(-126, 1, 200_000), -np.exp2(rng.uniform(-40, 6.9, 200_000)), [0.0, -0.5, -126.0]])
+    values = np.concatenate(
+        [rng.uniform(-126, 1, 200_000), -np.exp2(rng.uniform(-40, 6.9, 200_000)), [0.0, -0.5, -126.0]]
+    )
     assert exp2_error(level, values.astype(np.float32), np.float32) < 4.0
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_exp2_double_is_within_the_bound_used(level):
     rng = np.random.default_rng(1)
-    values = np.concatenate([rng.uniform(-1022, 1, 200_000), -np.exp2(rng.uniform(-60, 9.9, 200_000)), [0.0, -0.5, -1022.0]])
+    values = np.concatenate(
+        [rng.uniform(-1022, 1, 200_000), -np.exp2(rng.uniform(-60, 9.9, 200_000)), [0.0, -0.5, -1022.0]]
+    )
     assert exp2_error(level, values, np.float64) < 4.0
 
 

@@ -24,10 +24,7 @@ def check_rows(X: Any, n_features: int | None) -> Rows:
     ValueError, TypeError
         With the value that was wrong, what was expected, and what to do.
     """
-    if sparse.issparse(X):
-        rows = _check_sparse(X)
-    else:
-        rows = _check_dense(X)
+    rows = _check_sparse(X) if sparse.issparse(X) else _check_dense(X)
     if rows.shape[0] == 0:
         raise ValueError(f"X has no rows (shape {rows.shape}); expected at least one row to predict.")
     if n_features is not None and rows.shape[1] != n_features:

@@ -289,12 +289,27 @@ def fit_width(rows: RowFile, n_features: int) -> Rows:
         row = int(np.searchsorted(X.indptr, extra[0], side="right"))
         raise ValueError(
             f"The model was trained on {n_features} features; {rows.name}, row {row}, has feature number "
-            f"{int(X.indices[extra[0]]) + 1}. Use the data that belong to this model, or --allow-wider to count "
-            "further features as svm-predict does (zero in every support vector)."
+            f"{int(X.indices[extra[0]]) + 1}. Use the data that belong to this model, or leave out "
+            "--strict-width to count further features as svm-predict does (zero in every support vector)."
         )
     fitted = X.copy()
     fitted.resize((X.shape[0], n_features))
     return fitted
+
+
+def compact_extra(X: Rows, n_features: int) -> Rows:
+    """Close the gaps between the columns from `n_features` on, in their order.
+
+    Such columns are zero in every support vector, so only their values count, not their numbers. A single feature with
+    a number in the billions then costs one column, not billions.
+    """
+    if X.shape[1] <= n_features:
+        return X
+    extra, place = np.unique(X.indices[X.indices >= n_features], return_inverse=True)
+    compact = X.copy()
+    compact.indices[X.indices >= n_features] = n_features + place
+    compact.resize((X.shape[0], n_features + len(extra)))
+    return compact
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """How many threads a call may use.
 
-`n_jobs` follows joblib where it is given (-1: all, -2: all but one). None means every thread that the process may use, as for
-scikit-learn's own OpenMP code. Either way the answer never exceeds the OpenMP limit, which `OMP_NUM_THREADS`,
+`n_jobs` follows joblib where it is given (-1: all, -2: all but one). None means every thread that the process may use,
+as for scikit-learn's own OpenMP code. Either way the answer never exceeds the OpenMP limit, which `OMP_NUM_THREADS`,
 `threadpoolctl.threadpool_limits` and joblib's worker processes set.
 """
 

@@ -37,8 +37,8 @@ def accelerate(
     X : array-like, optional
         Unlabelled rows like those to come; methods that learn from data need them, "exact" does not.
     method : {"auto", "exact"}, default="auto"
-        "exact" evaluates the whole sum and gives the labels of the float64 machine. "auto" chooses; at present there is one
-        method to choose from.
+        "exact" evaluates the whole sum and gives the labels of the float64 machine. "auto" chooses; at present there
+        is one method to choose from.
     agreement : float or None, default=0.999
         Share of labels that must agree with the exact machine. An exact method keeps any value.
     confidence : float, default=0.95
@@ -50,8 +50,8 @@ def accelerate(
     random_state : int, RandomState instance or None
         For methods that draw at random; "exact" does not.
     **method_options
-        Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels are
-        those of the float64 machine in every case.
+        Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
+        are those of the float64 machine in every case.
 
     Returns
     -------

@@ -20,7 +20,16 @@ import numpy as np
 from scipy import sparse
 
 import svelto
-from svelto._rowfiles import FORMATS, RowFile, fit_width, format_of, read_rows, write_atomically, write_results
+from svelto._rowfiles import (
+    FORMATS,
+    RowFile,
+    compact_extra,
+    fit_width,
+    format_of,
+    read_rows,
+    write_atomically,
+    write_results,
+)
 from svelto._typing import Rows
 
 MISSING_EXTRA = 'The command line needs typer and rich: pip install "svelto[cli]"'
@@ -32,9 +41,9 @@ name gets svm-predict's text. With -b 1 the first column is the label of highest
 probabilities in the order of the 'labels' line.
 
 DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2, xz or gzip if you like. LIBSVM text may
-have fewer features than the model (what is missing is zero). A feature beyond the model's is an error unless it is zero
-everywhere; --allow-wider counts it as svm-predict does. Other formats must have exactly the model's features, and no
-label column.
+have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
+for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
+column.
 """
 INTERRUPTED = 130
 UNREADABLE = 2
@@ -96,7 +105,7 @@ def _build_app() -> Any:
     zero_or_one = typer.Option("-b", "--probability", min=0, max=1, help="1: write probabilities too.")
     no_messages = typer.Option("-q", "--quiet", help="No accuracy, no messages.")
     data_format = typer.Option("--format", help="Format of DATA; default: by its suffix.")
-    take_wider = typer.Option("--allow-wider", help="Take features that the model does not know.")
+    no_wider = typer.Option("--strict-width", help="Refuse features that the model does not know.")
     threads = typer.Option("-j", "--n-jobs", help="Threads; default: the library's choice.")
 
     @app.command(help=PREDICT_HELP)
@@ -108,7 +117,7 @@ def _build_app() -> Any:
         probability: Annotated[int, zero_or_one] = 0,
         quiet: Annotated[bool, no_messages] = False,
         row_format: Annotated[RowFormat | None, data_format] = None,
-        allow_wider: Annotated[bool, take_wider] = False,
+        strict_width: Annotated[bool, no_wider] = False,
         n_jobs: Annotated[int | None, threads] = None,
     ) -> None:
         with _one_line_errors():
@@ -120,7 +129,7 @@ def _build_app() -> Any:
                 file_format=chosen,
                 probability=bool(probability),
                 quiet=quiet,
-                allow_wider=allow_wider,
+                strict_width=strict_width,
                 n_jobs=n_jobs,
             )
 
@@ -213,7 +222,7 @@ def predict_file(
     file_format: str | None = None,
     probability: bool = False,
     quiet: bool = False,
-    allow_wider: bool = False,
+    strict_width: bool = False,
     n_jobs: int | None = None,
 ) -> None:
     """Read, predict, write; see `svelto predict --help`."""
@@ -225,7 +234,9 @@ def predict_file(
         if precomputed:
             X = _kernel_columns(rows, machine)
         else:
-            if allow_wider and rows.format == "libsvm":
+            assert machine.n_features is not None
+            if rows.format == "libsvm" and not strict_width:
+                rows = rows._replace(X=compact_extra(rows.X, machine.n_features))
                 machine = _widen(machine, rows.X.shape[1])
             assert machine.n_features is not None
             X = fit_width(rows, machine.n_features)

@@ -37,9 +37,7 @@ KERNEL_NAMES: Final = (
     "precomputed",
     "callable",
 )
-NATIVE_KERNELS: Final = frozenset(
-    ("rbf", "exponential", "laplacian", "poly", "sigmoid", "linear")
-)
+NATIVE_KERNELS: Final = frozenset(("rbf", "exponential", "laplacian", "poly", "sigmoid", "linear"))
 
 
 @dataclass(frozen=True)
@@ -68,18 +66,14 @@ class Kernel:
 
     def __post_init__(self) -> None:
         if self.name not in KERNEL_NAMES:
-            raise ValueError(
-                f"Unknown kernel {self.name!r}. Expected one of {', '.join(KERNEL_NAMES)}, or a callable."
-            )
+            raise ValueError(f"Unknown kernel {self.name!r}. Expected one of {', '.join(KERNEL_NAMES)}, or a callable.")
         for label, value in (("gamma", self.gamma), ("coef0", self.coef0)):
             if not math.isfinite(value):
                 raise ValueError(f"{label} is {value}; expected a finite number.")
         if self.name in ("rbf", "exponential", "laplacian") and self.gamma < 0:
             raise ValueError(f"gamma is {self.gamma}; the {self.name} kernel needs gamma >= 0.")
         if self.name == "poly" and (self.degree < 0 or self.degree != int(self.degree)):
-            raise ValueError(
-                f"degree is {self.degree}; the poly kernel needs a whole number >= 0."
-            )
+            raise ValueError(f"degree is {self.degree}; the poly kernel needs a whole number >= 0.")
         if (self.name == "callable") != (self.function is not None):
             raise ValueError("A kernel function goes with name='callable', and only with it.")
 

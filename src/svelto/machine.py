@@ -218,7 +218,9 @@ class KernelMachine:
 
     def __repr__(self) -> str:
         what = f"{self.n_classes} classes" if self.classes is not None else self.task
-        return f"KernelMachine({self.kernel}, n_sv={self.n_sv}, n_features={self.n_features}, {what}, from {self.source})"
+        return (
+            f"KernelMachine({self.kernel}, n_sv={self.n_sv}, n_features={self.n_features}, {what}, from {self.source})"
+        )
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -263,9 +265,7 @@ def _check(machine: KernelMachine) -> None:
     """Refuse arrays that contradict each other, naming both numbers."""
     dual_coef, intercept = machine.dual_coef, machine.intercept
     if dual_coef.ndim != 2 or intercept.ndim != 1:
-        raise ValueError(
-            f"dual_coef has {dual_coef.ndim} dimensions and intercept {intercept.ndim}; expected 2 and 1."
-        )
+        raise ValueError(f"dual_coef has {dual_coef.ndim} dimensions and intercept {intercept.ndim}; expected 2 and 1.")
     n_sv = dual_coef.shape[1]
     if n_sv == 0:
         raise ValueError("The machine has no support vectors; a trained machine has at least one.")

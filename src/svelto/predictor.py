@@ -57,8 +57,8 @@ def _no_probabilities(self: Predictor) -> str | None:
     machine = self.machine
     if machine.platt is None and machine.calibration is None and machine.density_marks is None:
         return (
-            "The model has no probabilities. Train it inside CalibratedClassifierCV(..., ensemble=False), or with LIBSVM's "
-            "svm-train -b 1, and accelerate that."
+            "The model has no probabilities. Train it inside CalibratedClassifierCV(..., ensemble=False), or with "
+            "LIBSVM's svm-train -b 1, and accelerate that."
         )
     return None
 
@@ -148,9 +148,9 @@ class Predictor:
     def decision_function(self, X: Any) -> FloatArray:
         """Scores by scikit-learn's conventions.
 
-        Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr") or pair
-        ("ovo"), as the model was set. Outlier detectors: positive inside. In float32 arithmetic each value is within
-        `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double.
+        Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr")
+        or pair ("ovo"), as the model was set. Outlier detectors: positive inside. In float32 arithmetic each value is
+        within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double.
         """
         return self._decision(self._engine.scores(self._rows(X), self.n_jobs))
 
@@ -162,7 +162,7 @@ class Predictor:
 
     @_offered_if(_no_probabilities)
     def predict_proba(self, X: Any) -> FloatArray:
-        """Probabilities of the classes in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
+        """Probabilities in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
         return self._probabilities(self._engine.scores(self._rows(X), self.n_jobs, "float64"))
 
     def score_bounds(self, X: Any) -> FloatArray:
@@ -177,7 +177,9 @@ class Predictor:
         linear = self.machine.kernel.name == "linear"
         # Every tier that sees a row evaluates all its kernel values again.
         visits = {name: sum(list(tiers.values())[i:]) for i, name in enumerate(tiers)}
-        passes = sum(visits[name] for name in tiers if list(tiers).index(name) >= list(tiers).index(self._engine.first_tier))
+        passes = sum(
+            visits[name] for name in tiers if list(tiers).index(name) >= list(tiers).index(self._engine.first_tier)
+        )
         return {
             "rows": n,
             "stages": {name: count / n for name, count in tiers.items()},
@@ -277,6 +279,6 @@ def _required(predictor: Predictor, name: str, reason: str | None) -> Any:
 def _answer_table(machine: KernelMachine) -> np.ndarray[Any, Any] | None:
     """Answers by label number: classes in vote order, or -1 and +1; None for regressors."""
     if machine.classes is not None:
-        return machine.classes[machine.vote_order]
+        table: np.ndarray[Any, Any] = machine.classes[machine.vote_order]
+        return table
     return np.array([-1, 1]) if machine.task == "outlier" else None
-

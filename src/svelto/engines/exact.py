@@ -1,10 +1,11 @@
 """The exact engine: the whole sum, at the speed of the hardware, with the labels of the float64 machine.
 
-Three tiers answer a row. The first is float32 arithmetic with a proven bound on its rounding; where the bound leaves the label open, the
-row is done again in float64; where even that is within its own rounding of a tie, the sum is repeated in LIBSVM's order
-of operations, which is the definition of the label. `docs/exactness.md` derives the bounds.
+Three tiers answer a row. The first is float32 arithmetic with a proven bound on its rounding; where the bound leaves
+the label open, the row is done again in float64; where even that is within its own rounding of a tie, the sum is
+repeated in LIBSVM's order of operations, which is the definition of the label. `docs/exactness.md` derives the bounds.
 
-Invariant: a label never depends on the tier that gave it, hence not on batch size, row order, threads or instruction set.
+Invariant: a label never depends on the tier that gave it, hence not on batch size, row order, threads or instruction
+set.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Precision = Literal["auto", "float32", "float64", "reference"]
 PRECISION_CODES: Final = {"float32": 0, "float64": 1, "reference": 2}
 LEVEL_VARIABLE: Final = "SVELTO_ISA"
 
-# Python looks for Ctrl-C between native calls; one call does at most about this many elementary operations (a second or two).
+# Python looks for Ctrl-C between native calls; one call does at most about this many operations (a second or two).
 OPERATIONS_PER_CALL: Final = 4e10
 # Below this many operations (some 50 microseconds) a second thread costs more than it brings.
 OPERATIONS_PER_THREAD: Final = 2e6
@@ -57,8 +58,8 @@ class ExactEngine:
         The machine.
     precision : {"auto", "float32", "float64"}
         "auto": labels by tiers; scores in float32 for classifiers and outlier detectors where their bound is small
-        against their spread, in float64 otherwise and for regressors. "float32" and "float64" fix the precision of scores;
-        labels are the same in every case.
+        against their spread, in float64 otherwise and for regressors. "float32" and "float64" fix the precision of
+        scores; labels are the same in every case.
     """
 
     def __init__(self, machine: KernelMachine, precision: Precision = "auto") -> None:
@@ -162,8 +163,10 @@ class ExactEngine:
 
     def _operations(self, n_rows: int) -> float:
         machine = self.machine
-        per_row = machine.n_sv * (self._fields["d"] + 16.0 + machine.dual_coef.shape[0])
-        return n_rows * (per_row if machine.kernel.name != "linear" else machine.n_scores * self._fields["d"] * 2.0)
+        width = float(self._fields["d"])
+        if machine.kernel.name == "linear":
+            return n_rows * machine.n_scores * 2.0 * width
+        return float(n_rows * machine.n_sv * (width + 16.0 + machine.dual_coef.shape[0]))
 
     def _threads(self, part: Rows, n_jobs: int | None) -> int:
         useful = int(self._operations(part.shape[0]) / OPERATIONS_PER_THREAD) + 1
@@ -186,8 +189,8 @@ def _check_outcome(outcome: tuple[int, int, int, int, int], X: Rows, start: int)
 def _prefers_postings(machine: KernelMachine) -> bool:
     """Whether an inverted index beats panels, by counting what each visits for a query like the support vectors.
 
-    Cycles a support vector, measured on one core: panels 1/12 for each stored element of the query plus 1 for the kernel
-    value; the index 3 for each shared feature plus 3 (its kernel values are float64).
+    Cycles a support vector, measured on one core: panels 1/12 for each stored element of the query plus 1 for the
+    kernel value; the index 3 for each shared feature plus 3 (its kernel values are float64).
     """
     if not machine.has_sparse_vectors or machine.kernel.name == "linear":
         return False
@@ -196,7 +199,7 @@ def _prefers_postings(machine: KernelMachine) -> bool:
     shared = float((per_feature**2).sum()) / n_sv**2
     panels = vectors.nnz / n_sv / 12.0 + 1.0
     panel_bytes = 12.0 * n_sv * vectors.shape[1]
-    return 3.0 * shared + 3.0 < panels or panel_bytes > 2**30
+    return bool(3.0 * shared + 3.0 < panels or panel_bytes > 2**30)
 
 
 def _probe_rows(machine: KernelMachine) -> FloatArray:
@@ -231,8 +234,10 @@ class ValueEngine:
     def __init__(self, machine: KernelMachine) -> None:
         self.machine = machine
         self.level = "python"
-        start = [] if not machine.is_grouped else np.concatenate([[0], np.cumsum(machine.n_support)])
-        self._class_start = np.asarray(start, dtype=np.int32)
+        self._class_start: IntArray = np.empty(0, dtype=np.int32)
+        if machine.is_grouped:
+            assert machine.n_support is not None
+            self._class_start = np.concatenate([[0], np.cumsum(machine.n_support)]).astype(np.int32)
         self._rule = RULE_CODES["sign" if machine.task == "outlier" else machine.rule]
         self._break_ties = machine.break_ties and machine.decision_function_shape == "ovr" and machine.n_classes > 2
 

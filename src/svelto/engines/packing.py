@@ -1,9 +1,9 @@
 """A KernelMachine in the layout of the native core.
 
-Support vectors are packed in panels (32 float32 or 16 float64 vectors side by side, feature by feature). They are grouped so that
-every group's weights have one sign, which makes the size of a group's sum the magnitude that the rounding bound needs:
-by the sign of the weight where there is one score, by class for one-vs-one machines (LIBSVM's weights of a class against
-another have one sign). Where that does not hold, extra columns of |weights| take its place.
+Support vectors are packed in panels (32 float32 or 16 float64 vectors side by side, feature by feature). They are
+grouped so that every group's weights have one sign, which makes the size of a group's sum the magnitude that the
+rounding bound needs: by the sign of the weight where there is one score, by class for one-vs-one machines (LIBSVM's
+weights of a class against another have one sign). Where that does not hold, extra columns of |weights| take its place.
 
 The linear kernel is collapsed: one weight vector for each score, no support vectors left.
 """
@@ -25,7 +25,7 @@ KERNEL_CODES: Final = {"rbf": 0, "exponential": 1, "laplacian": 2, "poly": 3, "s
 RULE_CODES: Final = {"pairs": 0, "argmax": 1, "sign": 2, "value": 3}
 LAYOUT_CODES: Final = {"single": 0, "classes": 1, "columns": 2}
 PAIR_CODES: Final = {"dot": 0, "sq_diff": 1, "abs_diff": 2}
-# float64 works on raw values and direct differences, as LIBSVM does; CSR rows take squared distances from norms and products.
+# float64 works on raw values and direct differences, as LIBSVM does; CSR rows use norms and products instead.
 PAIRS_F64: Final = {"rbf": "sq_diff", "exponential": "sq_diff", "laplacian": "abs_diff"}
 LOG2_E: Final = math.log2(math.e)
 
@@ -107,7 +107,9 @@ def group_vectors(machine: KernelMachine) -> Grouping:
     if machine.is_grouped:
         assert machine.n_support is not None
         members = np.split(everything, np.cumsum(machine.n_support)[:-1])
-        one_signed = all((coef[:, m] >= 0).all(axis=1).sum() + (coef[:, m] <= 0).all(axis=1).sum() >= len(coef) for m in members)
+        one_signed = all(
+            (coef[:, m] >= 0).all(axis=1).sum() + (coef[:, m] <= 0).all(axis=1).sum() >= len(coef) for m in members
+        )
         return _with_magnitudes("classes", members, coef, needs_sign and not one_signed)
     if machine.n_scores == 1:
         if not needs_sign:
@@ -127,13 +129,13 @@ def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A C-contiguous copy that starts at a multiple of 64 bytes."""
     raw = np.empty(array.nbytes + 64, dtype=np.uint8)
     start = -raw.ctypes.data % 64
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy: np.ndarray[Any, Any] = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
 
 
 def _coef_sums(machine: KernelMachine) -> FloatArray:
-    """sum |dual_coef| of each score; for the linear kernel the norm of sum |dual_coef| |s|, which bounds its products."""
+    """Sum |dual_coef| of each score; for the linear kernel the norm of sum |dual_coef| |s|, a bound on its products."""
     absolute = np.abs(machine.dual_coef)
     if machine.kernel.name == "linear":
         vectors = np.abs(machine.support_vectors)
@@ -220,7 +222,8 @@ def _constants(values: FloatArray, positions: Any, size: int, dtype: Any) -> np.
 
 def _dense(machine: KernelMachine) -> FloatArray:
     vectors = machine.support_vectors
-    return vectors.toarray() if sparse.issparse(vectors) else vectors
+    dense: FloatArray = vectors.toarray() if sparse.issparse(vectors) else vectors
+    return dense
 
 
 def _stats(vectors: FloatArray, centre2: float = 0.0) -> FloatArray:
@@ -245,8 +248,11 @@ def _add_double_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
 
 
 def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Grouping, pair: str) -> None:
-    """float32: distances do not change when everything is shifted, so the vectors' mean is taken off: smaller norms,
-    smaller rounding. The product form also folds sqrt(2 gamma / ln 2) into both sides."""
+    """float32 panels.
+
+    Distances do not change when everything is shifted, so the vectors' mean is taken off: smaller norms, smaller
+    rounding. The product form also folds sqrt(2 gamma / ln 2) into both sides.
+    """
     kernel, vectors, width = machine.kernel, _dense(machine), _core.PANEL_WIDTH_F32
     scale_of_weights = 2.0 ** math.ceil(math.log2(max(float(np.abs(machine.dual_coef).max()), 1e-300)))
     fields["weight_scale"] = scale_of_weights

@@ -39,12 +39,8 @@ def read_arrays(
     if function.has_native_code and not sparse.issparse(vectors):
         vectors = _numbers("support_vectors", vectors)
         if vectors.ndim != 2:
-            raise ValueError(
-                f"support_vectors has {vectors.ndim} dimension(s); expected 2, (n_sv, n_features)."
-            )
-    if function.has_native_code:
-        n_features = int(vectors.shape[1])
-    elif isinstance(vectors, np.ndarray) and vectors.ndim == 2:
+            raise ValueError(f"support_vectors has {vectors.ndim} dimension(s); expected 2, (n_sv, n_features).")
+    if function.has_native_code or (isinstance(vectors, np.ndarray) and vectors.ndim == 2):
         n_features = int(vectors.shape[1])
 
     labels: np.ndarray[Any, Any] | None = None
