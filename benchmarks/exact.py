@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from _cases import DATASETS, TUNED, Case, load_case
-from _environment import describe
+from _environment import OtherLoad, describe
 from _overheads import extra_memory, one_row_latency
 from _peak import ideal_seconds, rates
 from _rivals import BUILDERS, Side, build
@@ -92,6 +92,7 @@ def run_case(
         "unavailable": {},
         "cells": [],
         "peak": {},
+        "other_load": {},
         "share_of_peak": {},
     }
     for n_threads in threads:
@@ -106,10 +107,12 @@ def run_case(
                 _compare_labels(result["label_differences"], sides, case)
                 peak = rates(n_threads, instruction_level(), peak_seconds)
                 result["peak"][str(n_threads)] = peak
+                others = OtherLoad()
                 for name, batch in BATCHES.items():
                     tick(f"{case.name}: threads {n_threads}, batch {name}")
                     cells = _time_batch(sides, n_threads, name, min(batch, case.X_test.shape[0]), repeats)
                     result["cells"] += cells
+                result["other_load"][str(n_threads)] = others.cores()
             finally:
                 for side in sides.values():
                     side.close()

@@ -70,7 +70,7 @@ def test_results_have_every_cell_and_survive_json(bench):
     for cell in result["cells"]:
         assert set(cell["ratio"]) == set(cell["us_per_row"]) == {"median", "q10", "q90"}
         assert cell["rows_timed"] == {"1": 1, "100": 100, "all": 200}[cell["batch"]] or cell["side"] == "SVC.predict"
-    assert set(result["share_of_peak"]) == set(result["peak"]) == {"1", "2"}
+    assert set(result["share_of_peak"]) == set(result["peak"]) == set(result["other_load"]) == {"1", "2"}
 
 
 def test_sparse_rows_have_no_share_of_peak(bench):

@@ -83,8 +83,8 @@ def _numbers_from_objects(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return rows.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"X has dtype object and an element that is no number ({error}). Encode text, dates and missing values before "
-            "prediction."
+            f"X has dtype object and an element that is no number ({error}). Encode text, dates and "
+            "missing values before prediction."
         ) from None
 
 

@@ -267,7 +267,8 @@ class Predictor:
             part = [rows[i] for i in close] if isinstance(rows, list) else rows[close]
             chances[close] = self._probabilities(self._engine.scores(part, self.n_jobs, "reference"))
         assert self.machine.classes is not None
-        return self.machine.classes.take(chances.argmax(axis=1))
+        labels: np.ndarray[Any, Any] = self.machine.classes.take(chances.argmax(axis=1))
+        return labels
 
 
 def _required(predictor: Predictor, name: str, reason: str | None) -> Any:
