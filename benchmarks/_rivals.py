@@ -40,7 +40,7 @@ class Side:
     note: str = ""
     only_all: bool = False  # cannot be asked for small batches
     own_labels: Callable[[], np.ndarray] | None = None
-    own_seconds: Measure | None = None
+    own_measure: Measure | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     close: Callable[[], None] = field(default=lambda: None)
 
@@ -54,8 +54,8 @@ class Side:
         return self.own_labels() if self.own_labels else self.predict(self.rows)
 
     def measure(self, batch: int) -> Measure:
-        """Seconds for one batch."""
-        return self.own_seconds or timed(batch_call(self.predict, self.rows, batch))
+        """Make the measure of one batch."""
+        return self.own_measure or timed(batch_call(self.predict, self.rows, batch))
 
 
 def build_svelto(case: Case, n_threads: int, max_rows: int) -> Side:
@@ -120,7 +120,7 @@ def build_svm_predict(case: Case, n_threads: int, max_rows: int) -> Side:
         note="one row's run subtracted",
         only_all=True,
         own_labels=lambda: program.labels(case.labels.dtype),
-        own_seconds=program.seconds,
+        own_measure=program.measure,
         close=program.close,
     )
 

@@ -74,7 +74,8 @@ def legend(results: dict[str, Any]) -> str:
         f"at most {results['options']['max_rows']:,} rows, scaled per row. Labels that differ: svelto against "
         "SVC.predict, on every test row. Rivals get float32 rows (onnxruntime dense ones), converted outside of the "
         "timing; svelto gets float64. intelex is trained anew on float32 rows. Share of peak: time at the machine's "
-        "best sgemm and vectorised-exp rates over svelto's time, dense rows only."
+        "best sgemm and vectorised-exp rates over svelto's time, dense rows only. After a pause (below): the first "
+        "call after the process was idle for some milliseconds, when threads have to be started or woken."
     )
 
 
@@ -89,6 +90,8 @@ def details(results: dict[str, Any]) -> str:
         "differs",
         "µs/row",
         "side / svelto [10 %, 90 %]",
+        "after a pause: µs/row",
+        "after a pause: side / svelto",
         "note",
     ]
     rows = []
@@ -107,11 +110,14 @@ def details(results: dict[str, Any]) -> str:
                     f"{differ['differences']} of {differ['rows']:,}",
                     number(cell["us_per_row"]["median"]),
                     f"{number(ratio['median'])} [{number(ratio['q10'])}, {number(ratio['q90'])}]",
+                    number(cell["us_per_row_after_a_pause"]["median"]),
+                    number(cell["ratio_after_a_pause"]["median"]),
                     cell["note"],
                 ]
             )
         rows += [
-            [case["dataset"], "", "", name, "", "", "", reason, ""] for name, reason in case["unavailable"].items()
+            [case["dataset"], "", "", name, "", "", "", reason, "", "", ""]
+            for name, reason in case["unavailable"].items()
         ]
     return table(titles, rows)
 

@@ -1,10 +1,12 @@
 """Interleaved timing: every side in turn, again and again, so that a slow moment of the machine hits all of them.
 
-A *measure* is a function that does the work and returns its seconds. `interleave` calls the measures of all sides
-once in each repeat, in an order drawn anew, and keeps the seconds; ratios are formed within a repeat.
+A *measure* does the work and returns two times of one call: that of the first call after a pause, and the mean of the
+calls that follow at once. `interleave` takes the measures of all sides once in each repeat, in an order drawn anew;
+ratios are formed within a repeat.
 
 Before each measure the process must be quiet: thread pools go on spinning after their last call (seen here:
-onnxruntime for 36 ms, OpenBLAS for more than 100 ms), and on a small machine the next side would pay for that.
+onnxruntime for 36 ms, OpenBLAS for more than 100 ms), and on a small machine the next side would pay for that. The
+pause has a price of its own, since threads must be started or woken; hence the two times.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-Measure: TypeAlias = Callable[[], float]
+Measure: TypeAlias = Callable[[], tuple[float, float]]
 
-# One measure lasts at least this long, by repeating the call: the clock's grain and cold caches stop to matter.
-LEAST_SECONDS = 0.005
+# The calls after the first last at least this long together: the clock's grain and cold caches stop to matter.
+LEAST_SECONDS = 0.02
+# A call this long is its own warm-up: it is made once, and stands for both times.
+LONG_CALL = 0.1
 # The process is quiet when it burns less than this share of a core while this thread sleeps.
 QUIET_SHARE, QUIET_SECONDS, QUIET_PATIENCE = 0.1, 0.002, 0.5
 # Small batches take turns on this many pieces of the test rows: the same row again and again would be a special case.
@@ -32,17 +36,23 @@ PIECES = 64
 
 
 def timed(call: Callable[[], object], least_seconds: float = LEAST_SECONDS) -> Measure:
-    """Measure of a call: seconds for one, from a loop long enough for the clock. Calls it twice for warming up."""
+    """Measure of a call. Calls it twice for warming up and for choosing the number of loops."""
     call()
     started = perf_counter()
     call()
-    loops = max(1, math.ceil(least_seconds / max(perf_counter() - started, 1e-7)))
+    once = perf_counter() - started
+    loops = math.ceil(least_seconds / max(once, 1e-7))
 
-    def measure() -> float:
+    def measure() -> tuple[float, float]:
+        started = perf_counter()
+        call()
+        first = perf_counter() - started
+        if once > LONG_CALL:
+            return first, first
         started = perf_counter()
         for _ in range(loops):
             call()
-        return (perf_counter() - started) / loops
+        return first, (perf_counter() - started) / loops
 
     return measure
 
@@ -58,15 +68,15 @@ def batch_call(predict: Callable[[Any], object], rows: Any, batch: int) -> Calla
 
 
 def interleave(measures: Mapping[str, Measure], repeats: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Seconds of every measure in every repeat."""
+    """Seconds of every measure in every repeat, shape (2, repeats): first call after a pause, calls that follow."""
     rng = np.random.default_rng(seed)
     names = list(measures)
-    seconds = {name: np.empty(repeats) for name in names}
+    seconds = {name: np.empty((2, repeats)) for name in names}
     for repeat in range(repeats):
         for position in rng.permutation(len(names)):
             name = names[position]
             wait_until_quiet()
-            seconds[name][repeat] = measures[name]()
+            seconds[name][:, repeat] = measures[name]()
     return seconds
 
 

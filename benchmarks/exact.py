@@ -143,8 +143,10 @@ def _time_batch(sides: dict[str, Side], n_threads: int, name: str, batch: int, r
             "threads": n_threads,
             "own_threads": side.n_threads,
             "rows_timed": min(batch, side.n_rows),
-            "us_per_row": spread(1e6 * per_row[key]),
-            "ratio": spread(per_row[key] / per_row["svelto"]),
+            "us_per_row": spread(1e6 * per_row[key][1]),
+            "ratio": spread(per_row[key][1] / per_row["svelto"][1]),
+            "us_per_row_after_a_pause": spread(1e6 * per_row[key][0]),
+            "ratio_after_a_pause": spread(per_row[key][0] / per_row["svelto"][0]),
             "note": side.note,
         }
         for key, side in timed_sides.items()

@@ -78,12 +78,14 @@ Panels<T> read_panels(const nb::dict& fields, const std::string& suffix, const M
     if (!m.use_postings) sv.vectors = aligned<T>(fields, key("vectors"), packed * m.d);
     sv.vector_const = aligned<T>(fields, key("vector_const"), packed);
     sv.sparse_const = aligned<T>(fields, key("sparse_const"), packed);
-    if (m.kernel != KernelKind::linear) sv.weights = aligned<T>(fields, key("weights"), packed * sv.padded_cols);
+    sv.by_column = get<bool>(fields, key("by_column").c_str());
+    if (m.kernel != KernelKind::linear)
+        sv.weights = aligned<T>(fields, key("weights"), packed * (sv.by_column ? sv.n_cols : sv.padded_cols));
     sv.group_start = array<std::int32_t>(fields, key("group_start"), sv.n_groups + 1);
     require(sv.group_start[0] == 0 && sv.group_start[sv.n_groups] == sv.n_panels,
             "group_start does not cover the panels");
     for (int g = 0; g < sv.n_groups; ++g) require(sv.group_start[g] <= sv.group_start[g + 1], "group_start decreases");
-    require(sv.padded_cols >= sv.n_cols || m.kernel == KernelKind::linear, "padded_cols is smaller than n_cols");
+    require(sv.by_column || sv.padded_cols >= sv.n_cols, "padded_cols is smaller than n_cols");
     return sv;
 }
 
@@ -323,6 +325,11 @@ void exp2_level(const std::string& level, const Vector<T>& in,
 
 NB_MODULE(_core, m) {
     m.doc() = "Native core of svelto.";
+#ifdef SVELTO_SANITIZED
+    m.attr("SANITIZED") = true;
+#else
+    m.attr("SANITIZED") = false;
+#endif
     m.attr("PANEL_WIDTH_F32") = kPanelWidth<float>;
     m.attr("PANEL_WIDTH_F64") = kPanelWidth<double>;
     m.def("available_levels", &available_levels,

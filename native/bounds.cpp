@@ -87,7 +87,7 @@ RowBound combine(const Machine& m, double exponent, const Arithmetic& a) noexcep
 
 RowBound bound_f32(const Machine& m, const HotTable& hot, const RowNorms& row) noexcept {
     const double lanes = kChunkPanels * kPanelWidth<float> / hot.lanes_f32;
-    const double depth = m.f32.n_cols == 1 ? lanes : 64.0 + 8.0;
+    const double depth = m.f32.by_column ? lanes : 64.0 + 8.0;
     const Arithmetic a{kUnit32, 126.0, kUnit32, depth};
     // Products of small weights and small kernel values may underflow, or be flushed to zero if some library asked for
     // it.

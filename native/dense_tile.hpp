@@ -132,13 +132,12 @@ void dense_rows(const Panels<T>& sv, const DenseRows<T>& rows, T* scratch, doubl
                 } else if (sv.n_cols == 1) {
                     Vec<T> total[kRows] = {};
                     run_tile<T, Op, false>(sv, tile, rows.row_const + row, n, first, last, total, scratch, 0);
-                    for (int r = 0; r < n; ++r) to[r * part_stride] += lane_sum<T>(total[r]);
+                    for (int r = 0; r < n; ++r) to[r * part_stride] += lane_sum(total[r]);
                 } else {
                     run_tile<T, Op, true>(sv, tile, rows.row_const + row, n, first, last, nullptr, scratch,
                                           kValueStride);
-                    add_weighted<T, kRows>(scratch, kValueStride, n, sv.weights + position * sv.padded_cols,
-                                           (end - panel) * kPanelWidth<T>, sv, scratch + kSparseTileRows * kValueStride,
-                                           to, part_stride);
+                    add_weighted<T, kRows>(sv, position, (end - panel) * kPanelWidth<T>, scratch, kValueStride, n,
+                                           scratch + kSparseTileRows * kValueStride, to, part_stride);
                 }
             }
         }

@@ -31,7 +31,8 @@ struct Panels {
     const T* vectors = nullptr;       // [n_panels][d][W]
     const T* vector_const = nullptr;  // [n_panels * W], what the kernel needs of a support vector (|s|^2 / 2, ...)
     const T* sparse_const = nullptr;  // the same for CSR queries, where the centre is not subtracted from the query
-    const T* weights = nullptr;       // n_cols == 1: [n_panels * W]; else [n_panels * W][padded_cols]
+    const T* weights = nullptr;       // by_column: [n_cols][n_panels * W]; else [n_panels * W][padded_cols]
+    bool by_column = true;            // few columns: the lanes are vectors; many: the lanes are columns
     const std::int32_t* group_start = nullptr;  // [n_groups + 1], in panels
     int n_groups = 0;
     int n_cols = 0;

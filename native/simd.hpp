@@ -120,12 +120,19 @@ template <class T>
     return reinterpret_cast<VecD>(reinterpret_cast<VecL>(a) & 0x7fffffffffffffff);
 }
 
-// Sum of the lanes, in double, in lane order: one order, so the value does not depend on who asks.
-template <class T>
-[[gnu::always_inline]] inline double lane_sum(Vec<T> v) {
-    double sum = 0.0;
-    for (int i = 0; i < kLanes<T>; ++i) sum += static_cast<double>(v[i]);
-    return sum;
+// Sum of the lanes in double, always in the same order, so the value does not depend on who asks.
+[[gnu::always_inline]] inline double lane_sum(VecD v) {
+    double lane[kLanes<double>];
+    __builtin_memcpy(lane, &v, sizeof v);
+    for (int width = kLanes<double> / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+    return lane[0];
+}
+[[gnu::always_inline]] inline double lane_sum(VecF v) {
+    typedef float HalfF __attribute__((vector_size(kVectorBytes / 2)));
+    HalfF half[2];
+    __builtin_memcpy(half, &v, sizeof v);
+    return lane_sum(__builtin_convertvector(half[0], VecD) + __builtin_convertvector(half[1], VecD));
 }
 
 // 2^t for t <= 1; below the smallest normal number the result is that number, not zero: the caller's bound has room

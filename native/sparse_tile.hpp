@@ -81,7 +81,7 @@ void sparse_rows(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, dou
                     Vec<T> total[kSparseRunRows];
                     for (int r = 0; r < n; ++r) total[r] = Vec<T>{};
                     stored_range<T, Op, false>(sv, rows, row, n, first, last, total, scratch, 0);
-                    for (int r = 0; r < n; ++r) to[r * part_stride] += lane_sum<T>(total[r]);
+                    for (int r = 0; r < n; ++r) to[r * part_stride] += lane_sum(total[r]);
                     continue;
                 }
                 stored_range<T, Op, true>(sv, rows, row, n, first, last, nullptr, scratch, kValueStride);
@@ -90,9 +90,8 @@ void sparse_rows(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, dou
                         for (int c = 0; c < kValueStride && position + c < sv.n_cols; ++c)
                             to[r * part_stride + position + c] = static_cast<double>(scratch[r * kValueStride + c]);
                 } else {
-                    add_weighted<T, kTileRows<T>>(scratch, kValueStride, n, sv.weights + position * sv.padded_cols,
-                                                  (end - panel) * kPanelWidth<T>, sv,
-                                                  scratch + kSparseTileRows * kValueStride, to, part_stride);
+                    add_weighted<T, kTileRows<T>>(sv, position, (end - panel) * kPanelWidth<T>, scratch, kValueStride,
+                                                  n, scratch + kSparseTileRows * kValueStride, to, part_stride);
                 }
             }
         }
@@ -118,10 +117,10 @@ void finish_row(const Panels<T>& sv, const T* products, T row_const, T* scratch,
             }
             double* to = parts + g * sv.n_cols;
             if (sv.n_cols == 1)
-                *to += lane_sum<T>(total);
+                *to += lane_sum(total);
             else
-                add_weighted<T, 1>(scratch, 0, 1, sv.weights + first * sv.padded_cols, static_cast<int>(last - first),
-                                   sv, scratch + kSparseTileRows * kChunkPanels * kPanelWidth<T>, to, 0);
+                add_weighted<T, 1>(sv, first, static_cast<int>(last - first), scratch, 0, 1,
+                                   scratch + kSparseTileRows * kChunkPanels * kPanelWidth<T>, to, 0);
         }
     }
 }

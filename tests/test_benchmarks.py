@@ -68,7 +68,8 @@ def test_results_have_every_cell_and_survive_json(bench):
         for threads in (1, 2)
     }
     for cell in result["cells"]:
-        assert set(cell["ratio"]) == set(cell["us_per_row"]) == {"median", "q10", "q90"}
+        for field in ("us_per_row", "ratio", "us_per_row_after_a_pause", "ratio_after_a_pause"):
+            assert set(cell[field]) == {"median", "q10", "q90"}
         assert cell["rows_timed"] == {"1": 1, "100": 100, "all": 200}[cell["batch"]] or cell["side"] == "SVC.predict"
     assert set(result["share_of_peak"]) == set(result["peak"]) == set(result["other_load"]) == {"1", "2"}
 

@@ -441,8 +441,31 @@ def test_probabilities_a_model_does_not_have(files, run):
     assert message.endswith("model holds no probabilities. Use -b 0, or train with svm-train -b 1.")
     write_model(files / "model", svm_type="epsilon_svr")
     message = fails(run, "predict", files / "model", files / "data", "-b", "1")
-    assert "-b 1 needs a classifier; " in message
-    assert message.endswith("model is of type epsilon_svr. Use -b 0.")
+    assert message.endswith("model holds no probabilities. Use -b 0, or train with svm-train -b 1.")
+
+
+@needs_svm_predict
+def test_regression_with_noise_scale_speaks_as_svm_predict_does(files, run):
+    model = write_model(files / "model", svm_type="epsilon_svr")
+    model.write_text(model.read_text().replace("SV\n", "probA 0.25\nSV\n", 1))
+    code, out, _ = run("predict", model, files / "data", "-b", "1", "-o", files / "ours")
+    theirs = svm_predict("-b", "1", files / "data", model, files / "theirs")
+    assert code == 0
+    assert out.decode().splitlines()[:2] == theirs.splitlines()[:2]
+    assert "sigma=0.25" in theirs
+    np.testing.assert_allclose(np.loadtxt(files / "ours"), np.loadtxt(files / "theirs"), rtol=1e-12)
+
+
+def test_outlier_probabilities_are_named(files, run, rows):
+    model = write_model(files / "model", svm_type="one_class")
+    marks = " ".join(str(v) for v in np.linspace(-1, 1, 10))
+    model.write_text(model.read_text().replace("SV\n", f"prob_density_marks {marks}\nSV\n", 1))
+    code, out, _ = run("predict", model, files / "data", "-b", "1", "-q")
+    lines = out.decode().splitlines()
+    assert (code, lines[0], len(lines)) == (0, "labels normal outlier", len(rows) + 1)
+    values = np.array([line.split() for line in lines[1:]], dtype=float)
+    assert set(values[:, 0]) <= {-1.0, 1.0}
+    np.testing.assert_allclose(values[:, 1] + values[:, 2], 1.0, atol=1e-5)
 
 
 def test_wrong_arguments_exit_with_2(files, run):

@@ -67,6 +67,10 @@ def test_exp2_far_below_range_is_the_smallest_normal_number(level):
     assert np.abs(out.astype(np.float64) / 2.0**-126 - 1).max() < 4 * 2.0**-24
 
 
+def test_sanitizer_run_uses_the_sanitized_core():
+    assert _core.SANITIZED == ("SVELTO_SANITIZED" in os.environ)
+
+
 def test_baseline_always_exists():
     assert LEVELS[0] == "baseline"
 

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SANITIZED: bool
 PANEL_WIDTH_F32: int
 PANEL_WIDTH_F64: int
 

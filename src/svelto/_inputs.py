@@ -32,18 +32,60 @@ def check_rows(X: Any, n_features: int | None) -> Rows:
     return rows
 
 
+def check_objects(X: Any) -> Any:
+    """Objects of any kind: only the kernel function knows what is right. They must be countable, and rows of slices."""
+    if sparse.issparse(X):
+        X = X.tocsr()
+    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    if n == 0:
+        raise ValueError("X has no rows; expected at least one to predict.")
+    return X
+
+
 def _check_sparse(X: Any) -> Any:
     if X.ndim != 2:
         raise ValueError(f"X is sparse with {X.ndim} dimension(s); expected 2, (n_rows, n_features).")
-    if X.dtype.kind not in "fiub":
-        raise TypeError(f"X has dtype {X.dtype}; expected real numbers.")
+    _check_real(X.dtype)
+    _check_structure(X)
     rows = X.tocsr() if X.format != "csr" else X
-    if rows.dtype not in (np.float32, np.float64):
-        rows = rows.astype(np.float64)
+    rows = as_floats(rows)
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
+    contiguous = all(array.flags.c_contiguous for array in (rows.data, rows.indices, rows.indptr))
+    if not contiguous or rows.indices.dtype != rows.indptr.dtype:
+        rows = rows.copy()  # arrays put in by hand; those of a new matrix are contiguous and of one type
     return rows
+
+
+def _check_structure(X: Any) -> None:
+    """Refuse damaged index arrays before SciPy follows them: its conversions and sorts would write outside memory."""
+    sound = True
+    if X.format in ("csr", "csc", "bsr"):
+        n_rows, n_columns = (n // b for n, b in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True))
+        n_lists, size = (n_columns, n_rows) if X.format == "csc" else (n_rows, n_columns)
+        start = X.indptr
+        sound = len(X.indices) == len(X.data) and len(start) == n_lists + 1 and start[0] == 0
+        sound = (
+            sound and bool((start[1:] >= start[:-1]).all()) and start[-1] <= len(X.data) and _inside(X.indices, size)
+        )
+    elif X.format == "coo":
+        sound = all(_inside(at, size) for at, size in zip(X.coords, X.shape, strict=True))
+    if not sound:
+        raise ValueError(
+            f"The sparse matrix X is damaged: its index arrays do not fit its shape {X.shape}. Build it again."
+        )
+
+
+def _inside(numbers: np.ndarray[Any, Any], size: int) -> bool:
+    return len(numbers) == 0 or bool(numbers.min() >= 0 and numbers.max() < size)
+
+
+def _check_real(dtype: np.dtype[Any]) -> None:
+    if dtype.kind == "c":
+        raise ValueError(f"X has dtype {dtype}; complex data is not supported. Pass real numbers.")
+    if dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {dtype}; expected real numbers. Encode text and dates before prediction.")
 
 
 def _check_dense(X: Any) -> np.ndarray[Any, Any]:
@@ -55,10 +97,7 @@ def _check_dense(X: Any) -> np.ndarray[Any, Any]:
         raise ValueError(f"X cannot be read as a matrix: {error}") from None
     if rows.dtype.kind == "O":
         rows = _numbers_from_objects(rows)
-    if rows.dtype.kind == "c":
-        raise ValueError(f"X has dtype {rows.dtype}; complex data is not supported. Pass real numbers.")
-    if rows.dtype.kind not in "fiub":
-        raise ValueError(f"X has dtype {rows.dtype}; expected real numbers. Encode text and dates before prediction.")
+    _check_real(rows.dtype)
     if rows.ndim == 1:
         raise ValueError(
             f"X is one-dimensional with {rows.shape[0]} values; expected 2 dimensions. "
@@ -92,7 +131,17 @@ def as_floats(rows: Rows) -> Rows:
     """float32 and float64 as they are, everything else as float64."""
     if rows.dtype in (np.float32, np.float64):
         return rows
-    return rows.astype(np.float64)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is named by `raise_bad_row`
+        return rows.astype(np.float64)
+
+
+def check_finite(rows: Rows, made_of: Rows) -> None:
+    """Refuse rows with NaN or infinity; `made_of` are the rows they were computed from, which the message is about."""
+    finite = np.isfinite(rows.data if sparse.issparse(rows) else rows)
+    if not finite.all():
+        at = int(np.flatnonzero(~finite)[0])
+        row = int(np.searchsorted(rows.indptr, at, side="right")) - 1 if sparse.issparse(rows) else at // rows.shape[1]
+        raise_bad_row(made_of, row, 1)
 
 
 def check_feature_names(X: Any, machine: KernelMachine) -> None:
@@ -119,12 +168,15 @@ def _some(names: Sequence[str]) -> str:
 def raise_bad_row(rows: Rows, row: int, fault: int) -> NoReturn:
     """Name the first element that the native code could not accept."""
     if fault == 2:
-        raise ValueError(f"Row {row} of the sparse matrix X has a column number outside 0..{rows.shape[1] - 1}.")
-    values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row], dtype=np.float64)
-    bad = np.flatnonzero(~np.isfinite(values))
+        raise ValueError(
+            f"Row {row} of the sparse matrix X has column numbers out of order or outside 0..{rows.shape[1] - 1}. "
+            "Build it again."
+        )
+    values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row])
+    bad = np.flatnonzero(~np.isfinite(as_floats(values)))
     if len(bad):
         raise ValueError(
-            f"X contains {values[bad[0]]} (row {row}, column {bad[0]}); expected finite numbers. "
+            f"X contains {values[bad[0]]!s} (row {row}, column {bad[0]}); expected finite float64 numbers. "
             "Impute or drop such rows before prediction."
         )
     raise ValueError(f"Row {row} of X is not finite after the model's scaler.")

@@ -356,7 +356,7 @@ def write_results(
     if columns is None:
         body = "".join([f"{value:.17g}\n" for value in predictions.tolist()])
     else:
-        names = [f"{label:.17g}" for label in np.asarray(labels).tolist()]
+        names = [label if isinstance(label, str) else f"{label:.17g}" for label in np.asarray(labels).tolist()]
         header = ("label," if file_format == "csv" else "labels ") + comma.join(names) + "\n"
         digits = ".17g" if file_format == "csv" else "g"
         body = "".join([comma.join([format(value, digits) for value in row]) + "\n" for row in columns.tolist()])

@@ -40,7 +40,9 @@ def thread_count(n_jobs: int | None) -> int:
     if getattr(backend, "nesting_level", 0) and threading.current_thread() is not threading.main_thread():
         return 1  # a joblib thread: its siblings already use the other cores
     if n_jobs is None:
-        return min(limit, configured) if configured not in (None, 1, -1) else limit
+        if configured in (None, 1, -1):  # joblib says 1 where nobody asked for anything
+            return limit
+        n_jobs = configured
     return max(1, min(limit, int(joblib.effective_n_jobs(n_jobs))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Real
 from os import PathLike
 from time import perf_counter
 from typing import Any, Final
@@ -112,6 +113,7 @@ def read_any(model: Any) -> KernelMachine:
 def _check_share(name: str, value: float | None, *, none_allowed: bool) -> None:
     if value is None and none_allowed:
         return
-    if value is None or isinstance(value, bool) or not 0.0 < value <= 1.0:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0.0 < value <= 1.0:  # type: ignore[operator]
         expected = "a number in (0, 1]" + (" or None" if none_allowed else "")
         raise ValueError(f"{name} is {value!r}; expected {expected}.")

@@ -45,6 +45,9 @@ have fewer features than the model (what is missing is zero), or more: those cou
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
 """
+# What svm-predict says of a regression model trained with -b 1.
+NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,
+z: Laplace distribution e^(-|z|/sigma)/(2sigma),sigma=%g"""
 INTERRUPTED = 130
 UNREADABLE = 2
 
@@ -240,6 +243,8 @@ def predict_file(
                 machine = _widen(machine, rows.X.shape[1])
             assert machine.n_features is not None
             X = fit_width(rows, machine.n_features)
+    if probability and machine.noise_scale is not None and not quiet:
+        print(NOISE_MODEL % machine.noise_scale, file=sys.stdout if output is not None else sys.stderr)
     if machine.platt is not None and not (probability or quiet):
         print("The model can give probabilities; -b 1 writes them.", file=sys.stderr)
 
@@ -256,22 +261,21 @@ def predict_file(
 
 
 def _check_probability(machine: svelto.KernelMachine, model: Path, probability: bool) -> None:
-    if probability and machine.classes is None:
-        raise ValueError(f"-b 1 needs a classifier; {model} is of type {machine.svm_type}. Use -b 0.")
-    if probability and machine.platt is None:
+    known = machine.platt, machine.density_marks, machine.noise_scale
+    if probability and all(part is None for part in known):
         raise ValueError(f"{model} holds no probabilities. Use -b 0, or train with svm-train -b 1.")
 
 
 def _answers(machine: svelto.KernelMachine, X: Rows, probability: bool, n_jobs: int | None) -> tuple[Any, Any, Any]:
     """Predictions, and with probabilities also their matrix and labels, columns in LIBSVM's label order."""
-    labels = None if machine.classes is None else machine.classes[machine.vote_order]
     fast = svelto.accelerate(machine, method="exact", n_jobs=n_jobs)
     # No rows is an empty answer here, as in svm-predict; the library refuses it, as scikit-learn does.
-    if not probability:
+    if not probability or machine.task == "regression":
         return (fast.predict(X) if X.shape[0] else np.empty(0)), None, None
-    assert labels is not None
-    by_class = fast.predict_proba(X) if X.shape[0] else np.empty((0, len(labels)))
-    in_vote_order = by_class[:, machine.vote_order]
+    by_class = fast.predict_proba(X) if X.shape[0] else np.empty((0, max(machine.n_classes, 2)))
+    if machine.classes is None:
+        return (fast.predict(X) if X.shape[0] else np.empty(0)), by_class, ["normal", "outlier"]
+    labels, in_vote_order = machine.classes[machine.vote_order], by_class[:, machine.vote_order]
     # svm-predict -b 1 takes the label of highest probability, which need not be the winner of the vote.
     return labels[in_vote_order.argmax(axis=1)], in_vote_order, labels
 

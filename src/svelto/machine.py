@@ -19,9 +19,9 @@ Invariant: a `KernelMachine` that exists is consistent: lengths agree, every num
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -33,6 +33,14 @@ from svelto.scaling import Scaling
 
 Task: TypeAlias = Literal["classification", "regression", "outlier"]
 Rule: TypeAlias = Literal["pairs", "argmax", "value"]
+
+# LIBSVM's estimate of the density of one-class scores has this many steps.
+N_DENSITY_MARKS: Final = 10
+_CHOICES: Final = {
+    "task": ("classification", "regression", "outlier"),
+    "rule": ("pairs", "argmax", "value"),
+    "decision_function_shape": ("ovr", "ovo"),
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,6 +73,8 @@ class KernelMachine:
         ``classes[vote_order[i]]`` is the i-th class of the machine's own numbering.
     n_support : ndarray of shape (n_classes,) or None
         Support vectors of each class in vote order; needed for ``"pairs"`` with more than two classes.
+    noise_scale : float or None
+        Scale of a regressor's Laplace noise, as LIBSVM's ``svm-train -b 1`` estimates it; no prediction uses it.
     n_features : int or None
         Width of a query row in front of `front` and `scaling`; None for a callable kernel on objects.
     single_output : bool
@@ -88,6 +98,7 @@ class KernelMachine:
     platt: PlattPairs | None = None
     calibration: Calibration | None = None
     density_marks: FloatArray | None = None
+    noise_scale: float | None = None
     scaling: Scaling | None = None
     front: tuple[Any, ...] = ()
     feature_names: np.ndarray[Any, Any] | None = None
@@ -98,6 +109,10 @@ class KernelMachine:
     def __post_init__(self) -> None:
         _freeze(self)
         _check(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _freeze(self)  # a pickle forgets that its arrays were read-only
 
     # -- sources ---------------------------------------------------------------------------------------------
 
@@ -154,7 +169,7 @@ class KernelMachine:
             largest wins), or, together with `n_support`, LIBSVM's compact one-vs-one layout of K - 1 rows. Without
             classes one row for each output.
         intercept : float or array-like
-            One number for each score.
+            One number for each score, or one for all of them.
         classes : array-like, optional
             Class labels in the order of the rows of `dual_coef`. None makes a regressor.
         gamma, coef0, degree
@@ -235,19 +250,31 @@ def _freeze(machine: KernelMachine) -> None:
     def put(name: str, value: Any) -> None:
         object.__setattr__(machine, name, value)
 
-    put("dual_coef", _read_only(np.array(machine.dual_coef, dtype=np.float64, ndmin=2)))
-    put("intercept", _read_only(np.array(machine.intercept, dtype=np.float64, ndmin=1)))
+    put("dual_coef", _read_only(np.array(machine.dual_coef, dtype=np.float64, order="C", ndmin=2)))
+    put("intercept", _read_only(np.array(machine.intercept, dtype=np.float64, order="C", ndmin=1)))
     for name in ("n_support", "vote_order"):
         if getattr(machine, name) is not None:
             put(name, _read_only(np.array(getattr(machine, name), dtype=np.int32, ndmin=1)))
     if machine.classes is not None:
         put("classes", _read_only(np.array(machine.classes, ndmin=1)))
     if machine.density_marks is not None:
-        put("density_marks", _read_only(np.array(machine.density_marks, dtype=np.float64)))
+        put("density_marks", _read_only(np.array(machine.density_marks, dtype=np.float64, ndmin=1)))
+    if machine.feature_names is not None:
+        put("feature_names", _read_only(np.array(machine.feature_names, dtype=object)))
+    for name in ("platt", "scaling"):
+        if getattr(machine, name) is not None:
+            put(name, replace(getattr(machine, name)))  # made again, they copy and freeze their own arrays
+    if machine.calibration is not None:
+        put(
+            "calibration",
+            replace(machine.calibration, calibrators=tuple(map(replace, machine.calibration.calibrators))),
+        )
     vectors = machine.support_vectors
     if machine.kernel.name == "callable":
         if isinstance(vectors, np.ndarray):
             put("support_vectors", _read_only(vectors.copy()))
+        else:
+            put("support_vectors", vectors.copy() if hasattr(vectors, "copy") else list(vectors))
     elif machine.kernel.name == "precomputed":
         put("support_vectors", _read_only(np.array(vectors, dtype=np.int64, ndmin=1)))
     elif sparse.issparse(vectors):
@@ -279,14 +306,54 @@ def _check(machine: KernelMachine) -> None:
         _check_finite("support_vectors", vectors.data if sparse.issparse(vectors) else vectors)
         if vectors.ndim != 2 or vectors.shape[1] == 0:
             raise ValueError(f"support_vectors has shape {vectors.shape}; expected (n_sv, n_features).")
-    # Behind a front the query row is not yet the row of kernel values, so its width says nothing about the columns.
-    if machine.kernel.name == "precomputed" and machine.n_features is not None and not machine.front:
-        low, high = int(vectors.min()), int(vectors.max())
-        if low < 0 or high >= machine.n_features:
-            raise ValueError(
-                f"The precomputed kernel uses columns {low} to {high}; rows have {machine.n_features} columns."
-            )
+        _check_width(machine, int(vectors.shape[1]))
+    elif machine.scaling is not None:
+        raise ValueError(f"The {machine.kernel.name} kernel takes no scaling; put the scaler into front.")
+    if machine.kernel.name == "precomputed":
+        _check_columns(machine)
     _check_rule(machine)
+    _check_probability(machine)
+
+
+def _check_width(machine: KernelMachine, width: int) -> None:
+    """The row that a query becomes is as wide as the support vectors; behind a front only the front knows how."""
+    if machine.n_features != width and not machine.front:
+        raise ValueError(f"n_features is {machine.n_features}, but the support vectors have {width} features.")
+    if machine.scaling is not None and len(machine.scaling.shift) != width:
+        raise ValueError(
+            f"The scaler has {len(machine.scaling.shift)} features, but the support vectors have {width} features."
+        )
+
+
+def _check_columns(machine: KernelMachine) -> None:
+    columns, width = machine.support_vectors, machine.n_features
+    if columns.ndim != 1:
+        raise ValueError(
+            f"support_vectors has shape {columns.shape}; a precomputed kernel needs column numbers, (n_sv,)."
+        )
+    low, high = int(columns.min()), int(columns.max())
+    # Behind a front the query row is not yet the row of kernel values, so its width says nothing about the columns.
+    if low < 0 or (width is not None and high >= width and not machine.front):
+        raise ValueError(f"The precomputed kernel uses columns {low} to {high}; rows have {width} columns.")
+
+
+def _check_probability(machine: KernelMachine) -> None:
+    if machine.platt is not None:
+        n_pairs = machine.n_scores if machine.rule == "pairs" else 0
+        if len(machine.platt.a) != n_pairs:
+            raise ValueError(
+                f"There are {len(machine.platt.a)} sigmoids (probA, probB) for {n_pairs} pairs of classes."
+            )
+    marks = machine.density_marks
+    if marks is None:
+        return
+    if machine.task != "outlier":
+        raise ValueError(f"density_marks belong to outlier detectors; task is {machine.task!r}.")
+    if marks.shape != (N_DENSITY_MARKS,):
+        raise ValueError(f"density_marks has shape {marks.shape}; expected {N_DENSITY_MARKS} marks.")
+    _check_finite("density_marks", marks)
+    if (np.diff(marks) < 0).any():
+        raise ValueError(f"density_marks must rise, got {marks.tolist()}.")
 
 
 def _check_finite(name: str, values: FloatArray) -> None:
@@ -297,6 +364,9 @@ def _check_finite(name: str, values: FloatArray) -> None:
 
 def _check_rule(machine: KernelMachine) -> None:
     n_classes, n_rows = machine.n_classes, machine.dual_coef.shape[0]
+    for name, choices in _CHOICES.items():
+        if getattr(machine, name) not in choices:
+            raise ValueError(f"{name} is {getattr(machine, name)!r}; expected one of {', '.join(choices)}.")
     if (machine.task == "classification") != (machine.classes is not None):
         raise ValueError(f"task is {machine.task!r}; classes belong to classification, and only to it.")
     if (machine.task == "classification") == (machine.rule == "value"):
@@ -310,8 +380,13 @@ def _check_rule(machine: KernelMachine) -> None:
     if machine.classes is not None:
         if n_classes < 2:
             raise ValueError(f"The machine has {n_classes} class; a classifier needs at least two.")
-        if len(np.unique(machine.classes)) != n_classes:
+        known = np.unique(machine.classes)
+        if len(known) != n_classes:
             raise ValueError(f"classes contains a label twice: {machine.classes.tolist()}.")
+        if (known != machine.classes).any():
+            raise ValueError(
+                f"classes must be sorted, got {machine.classes.tolist()}; vote_order says which votes first."
+            )
         order = machine.vote_order
         if order is None or sorted(order.tolist()) != list(range(n_classes)):
             raise ValueError(f"vote_order must be a permutation of {n_classes} class numbers, got {order}.")

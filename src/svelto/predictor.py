@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from scipy import sparse
+from sklearn.utils import _safe_indexing
 
-from svelto._inputs import check_feature_names, check_rows
+from svelto._inputs import as_floats, check_feature_names, check_finite, check_objects, check_rows
 from svelto._typing import FloatArray, Rows
 from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.machine import KernelMachine
@@ -101,6 +103,7 @@ class Predictor:
         plain = isinstance(self._engine, ExactEngine) and not machine.front and machine.calibration is None
         self._short_width = machine.n_features if plain and self._answers is not None else None
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
+        self._last_column = int(machine.support_vectors.max()) if machine.kernel.name == "precomputed" else -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("machine", "report", "n_jobs", "_engine")}
@@ -150,7 +153,9 @@ class Predictor:
 
         Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr")
         or pair ("ovo"), as the model was set. Outlier detectors: positive inside. In float32 arithmetic each value is
-        within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double.
+        within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double. The
+        columns of "ovr" count votes: a pair score within its bound of zero may vote either way, which moves two columns
+        by one (`predict` decides such votes exactly).
         """
         return self._decision(self._engine.scores(self._rows(X), self.n_jobs))
 
@@ -166,8 +171,15 @@ class Predictor:
         return self._probabilities(self._engine.scores(self._rows(X), self.n_jobs, "float64"))
 
     def score_bounds(self, X: Any) -> FloatArray:
-        """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores)."""
-        return self._engine.score_bounds(self._rows(X), self.n_jobs)
+        """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores).
+
+        Columns are those of `predict` (regressors) and of `decision_function`; for its shape "ovr" those of "ovo",
+        the pair scores that it is computed from.
+        """
+        machine, bounds = self.machine, self._engine.score_bounds(self._rows(X), self.n_jobs)
+        if machine.rule == "argmax":
+            return _in_sorted_order(bounds, machine)
+        return bounds if machine.n_classes < 3 else np.abs(self._sorted_pairs(bounds))
 
     def work(self, X: Any) -> dict[str, Any]:
         """What predicting X costs: share of rows settled by each stage, and operations a row."""
@@ -218,14 +230,21 @@ class Predictor:
             for step in machine.front:
                 X = step.transform(X)
         if machine.kernel.name == "callable":
-            return X  # objects of any kind: only the kernel function knows what is right
+            return check_objects(X)
         width = machine.n_features if not machine.front else None
         if machine.kernel.has_native_code and machine.front:
             width = machine.support_vectors.shape[1]
         rows = check_rows(X, width)
-        if machine.scaling is not None and not machine.scaling.folds(rows):
-            return check_rows(machine.scaling.apply(rows), machine.support_vectors.shape[1])
-        return rows
+        if machine.kernel.name == "precomputed" and rows.shape[1] <= self._last_column:
+            raise ValueError(f"X has {rows.shape[1]} kernel values a row; the model needs {self._last_column + 1}.")
+        if machine.scaling is None or machine.scaling.folds(rows):
+            return rows
+        check_finite(rows, rows)
+        # The scaler checks column names, which only a DataFrame still has.
+        scaled = check_rows(machine.scaling.apply(X if hasattr(X, "columns") else rows), width)
+        check_finite(scaled, rows)
+        # The engine scales the dense rows that it gets, and CSR rows never: these are scaled already.
+        return sparse.csr_matrix(as_floats(scaled))
 
     def _values(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0] if self.machine.n_scores == 1 and self.machine.single_output else scores
@@ -236,14 +255,16 @@ class Predictor:
             return scores[:, 0]
         assert machine.vote_order is not None
         if machine.rule == "argmax":
-            columns = np.empty_like(scores)
-            columns[:, machine.vote_order] = scores
-            return columns
+            return _in_sorted_order(scores, machine)
         if machine.n_classes == 2:
             return scores[:, 0] if machine.vote_order[0] == 1 else -scores[:, 0]
-        if (machine.vote_order != np.arange(machine.n_classes)).any():
-            scores = sorted_pairs(scores, machine.vote_order)
+        scores = self._sorted_pairs(scores)
         return ovr_decision(scores, machine.n_classes) if machine.decision_function_shape == "ovr" else scores
+
+    def _sorted_pairs(self, scores: FloatArray) -> FloatArray:
+        order = self.machine.vote_order
+        assert order is not None
+        return scores if (order[:-1] < order[1:]).all() else sorted_pairs(scores, order)
 
     def _probabilities(self, scores: FloatArray) -> FloatArray:
         machine = self.machine
@@ -253,10 +274,7 @@ class Predictor:
         if machine.calibration is not None:
             return machine.calibration.probabilities(self._decision(scores), machine.n_classes)
         assert machine.platt is not None
-        in_vote_order = machine.platt.probabilities(scores, machine.n_classes)
-        columns = np.empty_like(in_vote_order)
-        columns[:, machine.vote_order] = in_vote_order
-        return columns
+        return _in_sorted_order(machine.platt.probabilities(scores, machine.n_classes), machine)
 
     def _calibrated_labels(self, rows: Rows) -> np.ndarray[Any, Any]:
         """CalibratedClassifierCV answers with its most probable class; close calls are decided on reference scores."""
@@ -264,11 +282,18 @@ class Predictor:
         ranked = np.sort(chances, axis=1)
         close = np.flatnonzero(ranked[:, -1] - ranked[:, -2] < CLOSE_PROBABILITIES)
         if len(close):
-            part = [rows[i] for i in close] if isinstance(rows, list) else rows[close]
+            part = _safe_indexing(rows, close)
             chances[close] = self._probabilities(self._engine.scores(part, self.n_jobs, "reference"))
         assert self.machine.classes is not None
         labels: np.ndarray[Any, Any] = self.machine.classes.take(chances.argmax(axis=1))
         return labels
+
+
+def _in_sorted_order(columns: FloatArray, machine: KernelMachine) -> FloatArray:
+    """Columns of the classes in vote order, put in the order of `classes`."""
+    result = np.empty_like(columns)
+    result[:, machine.vote_order] = columns
+    return result
 
 
 def _required(predictor: Predictor, name: str, reason: str | None) -> Any:

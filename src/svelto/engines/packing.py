@@ -27,6 +27,8 @@ LAYOUT_CODES: Final = {"single": 0, "classes": 1, "columns": 2}
 PAIR_CODES: Final = {"dot": 0, "sq_diff": 1, "abs_diff": 2}
 # float64 works on raw values and direct differences, as LIBSVM does; CSR rows use norms and products instead.
 PAIRS_F64: Final = {"rbf": "sq_diff", "exponential": "sq_diff", "laplacian": "abs_diff"}
+# Up to this many columns of weights the lanes of a product run over the vectors, beyond over the columns (padded to 16).
+FEW_COLUMNS: Final = 8
 LOG2_E: Final = math.log2(math.e)
 
 Fields = dict[str, Any]
@@ -194,10 +196,16 @@ def _add_layout(fields: Fields, suffix: str, grouping: Grouping, dtype: Any, wid
     """Groups and weights of one precision; returns the packed positions."""
     positions, start, n_panels = _positions(grouping.members, width)
     n_cols = len(coef)
+    by_column = n_cols <= FEW_COLUMNS
     pad = 64 // np.dtype(dtype).itemsize
-    padded = 1 if n_cols == 1 else -(-n_cols // pad) * pad
-    weights = np.zeros((n_panels * width, padded), dtype=dtype)
-    weights[positions, :n_cols] = coef.T
+    padded = 0 if by_column else -(-n_cols // pad) * pad
+    if by_column:
+        weights = np.zeros((n_cols, n_panels * width), dtype=dtype)
+        weights[:, positions] = coef
+    else:
+        weights = np.zeros((n_panels * width, padded), dtype=dtype)
+        weights[positions, :n_cols] = coef.T
+    fields["by_column" + suffix] = by_column
     fields["group_start" + suffix] = start
     fields["n_groups" + suffix] = len(grouping.members)
     fields["n_cols" + suffix] = n_cols
@@ -318,6 +326,7 @@ def _add_linear(fields: Fields, machine: KernelMachine) -> None:
             "n_groups_f64": 1,
             "n_cols_f64": len(collapsed),
             "padded_cols_f64": 0,
+            "by_column_f64": True,
             "n_panels_f64": n_panels,
             "group_start_f64": np.array([0, n_panels], dtype=np.int32),
             "vectors_f64": _panel_array(collapsed, np.arange(len(collapsed)), n_panels, width),

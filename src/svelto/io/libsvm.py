@@ -73,8 +73,7 @@ def read_model(path: str | os.PathLike[str]) -> KernelMachine:
     Returns
     -------
     KernelMachine
-        ``n_features`` is the largest index in the file, None for a precomputed kernel. The ``probA`` of a regression
-        model (the scale of its noise) changes no prediction and is not kept.
+        ``n_features`` is the largest index in the file, None for a precomputed kernel.
 
     Raises
     ------
@@ -94,6 +93,7 @@ def read_model(path: str | os.PathLike[str]) -> KernelMachine:
         kernel = _read_kernel(header)
         intercept = -np.array(header.numbers("rho", n_scores))
         platt = _read_platt(header, task, n_scores)
+        noise_scale = header.numbers("probA", 1)[0] if task == "regression" and "probA" in header.entries else None
         marks = None
         if "prob_density_marks" in header.entries:
             marks = np.array(header.numbers("prob_density_marks", _N_MARKS))
@@ -115,6 +115,7 @@ def read_model(path: str | os.PathLike[str]) -> KernelMachine:
         n_features=None if kernel.name == "precomputed" else int(vectors.shape[1]),
         platt=platt,
         density_marks=marks,
+        noise_scale=noise_scale,
         svm_type=svm_type,
         source="libsvm",
     )
@@ -160,10 +161,10 @@ def _read_kernel(header: Header) -> Kernel:
 
 
 def _read_platt(header: Header, task: Task, n_scores: int) -> PlattPairs | None:
-    if "probA" not in header.entries and "probB" not in header.entries:
+    if task == "regression" or ("probA" not in header.entries and "probB" not in header.entries):
         return None
     a = np.array(header.numbers("probA", n_scores))
-    return None if task == "regression" else PlattPairs(a=a, b=np.array(header.numbers("probB", n_scores)))
+    return PlattPairs(a=a, b=np.array(header.numbers("probB", n_scores)))
 
 
 # -- writing -----------------------------------------------------------------------------------------------------
@@ -228,9 +229,6 @@ def _check_writable(machine: KernelMachine) -> None:
     for there, what, advice in obstacles:
         if there:
             raise NotImplementedError(f"A LIBSVM model file cannot hold {what}. {advice}")
-    if machine.density_marks is not None and machine.density_marks.shape != (_N_MARKS,):
-        shape = machine.density_marks.shape
-        raise ValueError(f"density_marks has shape {shape}; a LIBSVM model file holds {_N_MARKS} marks.")
     if machine.classes is not None:
         _labels(machine)
 
@@ -285,6 +283,8 @@ def _lines(machine: KernelMachine) -> Iterator[str]:
     if classifies and machine.platt is not None:
         yield _join("probA", machine.platt.a.tolist())
         yield _join("probB", machine.platt.b.tolist())
+    if machine.noise_scale is not None:
+        yield f"probA {machine.noise_scale!r}"
     if machine.task == "outlier" and machine.density_marks is not None:
         yield _join("prob_density_marks", machine.density_marks.tolist())
     if classifies:
