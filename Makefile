@@ -31,7 +31,8 @@ format: $(VENV)/.installed-dev
 	$(BIN)/clang-format -i native/*.cpp native/*.hpp
 
 bench: $(VENV)/.installed-bench
-	$(BIN)/python benchmarks/exact.py
+	$(BIN)/python benchmarks/exact.py --markdown docs/benchmarks/exact.md --readme README.md
+	$(BIN)/python benchmarks/exact.py --tuned --markdown docs/benchmarks/exact-tuned.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.

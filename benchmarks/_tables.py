@@ -65,6 +65,43 @@ def compact(results: dict[str, Any]) -> str:
     return table(titles, rows)
 
 
+BEGIN, END = "<!-- exact benchmark: begin -->", "<!-- exact benchmark: end -->"
+
+
+def into_readme(text: str, results: dict[str, Any]) -> str:
+    """Put the ratios of the compact table between the README's two marks."""
+    if BEGIN not in text or END not in text:
+        raise ValueError(f"The README has no lines {BEGIN!r} and {END!r} to write between.")
+    most = max(results["options"]["threads"])
+    titles = [
+        "data set",
+        "SVs",
+        "features",
+        "classes",
+        "labels that differ",
+        *RIVALS,
+        "SVC.predict, 1 row",
+        "share of peak",
+    ]
+    rows = [
+        [
+            case["dataset"] + (" (CSR)" if case["form"] == "csr" else ""),
+            f"{case['n_sv']:,}",
+            str(case["n_features"]),
+            str(case["n_classes"]),
+            f"{case['label_differences']['svelto']['differences']} of {case['n_test']:,}",
+            *(ratio_cell(case, name, most, "all") for name in RIVALS),
+            ratio_cell(case, "SVC.predict", most, "1"),
+            share(case, most),
+        ]
+        for case in results["cases"]
+    ]
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    place = results["environment"]
+    where = f"{place['cpu']}, {most} threads, {place['instruction_level']}; `{results['options']['command']}`"
+    return f"{before}{BEGIN}\n{table(titles, rows)}\n\n{where}\n{END}{after}"
+
+
 def legend(results: dict[str, Any]) -> str:
     """Say what the columns of the compact table mean."""
     most = max(results["options"]["threads"])

@@ -30,7 +30,7 @@ from _environment import OtherLoad, describe
 from _overheads import extra_memory, one_row_latency
 from _peak import ideal_seconds, rates
 from _rivals import BUILDERS, Side, build
-from _tables import compact, markdown
+from _tables import compact, into_readme, markdown
 from _timing import interleave, spread, thread_count
 from svelto.datasets import DatasetNotFoundError
 from svelto.engines.exact import instruction_level
@@ -186,6 +186,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--json", type=Path, metavar="PATH", help="default: bench-results/exact.json (or exact-tuned.json)"
     )
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="write the tables there")
+    parser.add_argument("--readme", type=Path, metavar="PATH", help="put the main table between this file's marks")
     options = parser.parse_args(arguments)
     options.datasets = options.datasets or (QUICK_DATASETS if options.quick else list(DATASETS))
     options.repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
@@ -246,6 +247,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.markdown:
         options.markdown.parent.mkdir(parents=True, exist_ok=True)
         options.markdown.write_text(markdown(results))
+    if options.readme:
+        options.readme.write_text(into_readme(options.readme.read_text(), results))
     print(report(results))
     return 0 if results["cases"] else 2
 

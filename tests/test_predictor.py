@@ -206,7 +206,7 @@ def test_folded_scalers(scaler, last):
             assert_allclose(fast.decision_function(rows), model.decision_function(rows), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.longdouble])
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), MaxAbsScaler()], ids=str)
 def test_scalers_treat_single_precision_rows_in_single_precision(scaler, dtype):
     X, y, Z = data(3)

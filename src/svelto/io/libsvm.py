@@ -32,7 +32,7 @@ from scipy import sparse
 from svelto._typing import IntArray
 from svelto.io._libsvm_text import AGAIN, MAX_INT, Header, Lines, read_header, read_vectors
 from svelto.kernels import Kernel
-from svelto.machine import KernelMachine, Task
+from svelto.machine import N_DENSITY_MARKS, KernelMachine, Task
 from svelto.probability import PlattPairs
 
 _TASKS: Final[dict[str, Task]] = {
@@ -56,7 +56,6 @@ _MISPLACED: Final[dict[Task, tuple[str, ...]]] = {
     "regression": ("label", "nr_sv", "probB", "prob_density_marks"),
     "outlier": ("label", "nr_sv", "probA", "probB"),
 }
-_N_MARKS: Final = 10  # fixed in LIBSVM's source
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ def read_model(path: str | os.PathLike[str]) -> KernelMachine:
         noise_scale = header.numbers("probA", 1)[0] if task == "regression" and "probA" in header.entries else None
         marks = None
         if "prob_density_marks" in header.entries:
-            marks = np.array(header.numbers("prob_density_marks", _N_MARKS))
+            marks = np.array(header.numbers("prob_density_marks", N_DENSITY_MARKS))
         dual_coef, vectors = read_vectors(header, lines, n_rows, precomputed=kernel.name == "precomputed")
     classes = vote_order = None
     if labels is not None:

@@ -1,0 +1,403 @@
+"""A predictor in use: what it says about itself, how it travels, and that threads, processes and Ctrl-C do it no harm."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import joblib
+import numpy as np
+import pytest
+from joblib.externals.loky import get_reusable_executor
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC, OneClassSVM
+from threadpoolctl import threadpool_limits
+
+import svelto
+from machines import NATIVE, random_machine
+from sklearn_cases import data, product
+from svelto import _threads
+from svelto._threads import check_n_jobs, thread_count
+
+
+def trained(n_classes=3, **options):
+    X, y, Z = data(n_classes)
+    return svelto.accelerate(SVC().fit(X, y), **options), Z
+
+
+# -- what it says about itself ---------------------------------------------------------------------------------------
+
+
+def test_report():
+    fast, _ = trained()
+    report = fast.report
+    assert (report.method, report.promise) == ("exact", "exact")
+    assert report.agreement is None
+    assert report.work == {"kernel evaluations a row": fast.machine.n_sv}
+    assert report.details["support vectors"] == fast.machine.n_sv
+    assert report.details["features"] == 5
+    assert report.details["labels start in"] == "float32"
+    assert report.details["bytes"] == fast.nbytes
+    assert 0 < report.score_error_bound < 1e-2
+    assert 0 < report.build_seconds < 10
+    text = str(report).splitlines()
+    assert text[0].split() == ["method", "exact"]
+    assert "promise" in text[1]
+    assert "the label of every row equals the float64 machine's" in text[1]
+    assert len({line.index(value) for line, (_, value) in zip(text, report.rows(), strict=True)}) == 1  # aligned
+    html = report._repr_html_()
+    assert html.startswith("<table><tr><th>method</th><td>exact</td></tr>")
+    assert fast._repr_html_() == html
+    exact = trained(precision="float64")[0].report
+    assert exact.score_error_bound == 0.0
+    assert exact.details["scores in"] == "float64"
+
+
+def test_report_of_other_promises():
+    measured = {
+        "agreement": 0.99951,
+        "agreement_bound": 0.99902,
+        "speedups": {"SVC <old>": 123.4},
+        "work": {"dots": 2.5},
+    }
+    report = svelto.Report("hinges", "statistical", **measured)
+    assert ("agreement measured", "0.99951") in report.rows()
+    assert ("agreement bound", "0.99902") in report.rows()
+    assert ("speedup over SVC <old>", "123x") in report.rows()
+    assert ("dots", "2.5") in report.rows()
+    assert "labels agree at the stated rate" in str(report)
+    assert "SVC &lt;old&gt;" in report._repr_html_()
+    assert "nothing promised" in str(svelto.Report("raw", "none"))
+
+
+def test_repr():
+    fast, _ = trained()
+    assert repr(fast) == f"Predictor(method='exact', promise='exact', {fast.machine!r})"
+    assert repr(fast.machine).startswith("KernelMachine(rbf(gamma=")
+    assert repr(fast.machine).endswith("n_features=5, 3 classes, from scikit-learn SVC)")
+
+
+def test_nbytes():
+    small, large = (svelto.accelerate(random_machine(n_sv=n, d=20)) for n in (500, 5000))
+    raw = large.machine.support_vectors.nbytes
+    assert raw < large.nbytes < 6 * raw  # originals, double and single panels, weights
+    assert 8 < large.nbytes / small.nbytes < 11
+    words = svelto.KernelMachine.from_arrays(kernel=product, support_vectors=np.eye(3), dual_coef=[1, 2, 3])
+    assert svelto.accelerate(words).nbytes == 9 * 8 + 3 * 8
+
+
+@pytest.mark.parametrize("precision", ["auto", "float64"])
+def test_work(precision):
+    S = np.random.default_rng(0).normal(size=(20, 4))
+    machine = svelto.KernelMachine.from_arrays(
+        kernel="rbf", support_vectors=np.vstack([S, -S]), dual_coef=np.repeat([1.0, -1.0], 20), classes=[0, 1]
+    )
+    fast = svelto.accelerate(machine, precision=precision)
+    X = np.random.default_rng(1).normal(size=(90, 4))
+    X[:10] = 0.0  # f(-x) = -f(x), so the score is zero here and only the reference sum can tell
+    work = fast.work(X)
+    shares = work["stages"]
+    assert work["rows"] == 90
+    assert list(shares) == ["float32", "float64", "reference"]
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["reference"] == pytest.approx(10 / 90)
+    # A row that a tier cannot settle is computed again by the next one.
+    passes = {"auto": (1, 2, 3), "float64": (0, 1, 2)}[precision]
+    expected = 40 * sum(n * share for n, share in zip(passes, shares.values(), strict=True))
+    assert work["kernel_evaluations_per_row"] == pytest.approx(expected)
+    assert work["dot_products_per_row"] == 0
+
+
+def test_work_of_a_linear_machine():
+    work = svelto.accelerate(random_machine("linear", n_classes=4)).work(np.ones((5, 6)))
+    assert (work["kernel_evaluations_per_row"], work["dot_products_per_row"]) == (0, 6)
+
+
+# -- travelling ------------------------------------------------------------------------------------------------------
+
+
+def through_joblib(fast, tmp_path):
+    joblib.dump(fast, tmp_path / "fast.joblib", compress=1)
+    return joblib.load(tmp_path / "fast.joblib")
+
+
+COPIES = {
+    "pickle": lambda fast, tmp_path: pickle.loads(pickle.dumps(fast)),
+    "joblib": through_joblib,
+    "deepcopy": lambda fast, tmp_path: copy.deepcopy(fast),
+    "copy": lambda fast, tmp_path: copy.copy(fast),
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_copies_answer_alike(how, tmp_path):
+    X, y, Z = data(3)
+    for model in (SVC(), make_pipeline(StandardScaler(), SVC()), OneClassSVM(), SVC(kernel=product)):
+        for precision in ("auto", "float64"):
+            fast = svelto.accelerate(model.fit(X, y), n_jobs=1, precision=precision)
+            copied = COPIES[how](fast, tmp_path)
+            assert copied is not fast
+            assert_array_equal(copied.predict(Z), fast.predict(Z))
+            assert_array_equal(copied.predict(Z[:1]), fast.predict(Z[:1]))
+            assert_array_equal(copied.decision_function(Z), fast.decision_function(Z))
+            assert copied.report == fast.report
+            assert (copied.n_jobs, copied.nbytes, repr(copied)) == (1, fast.nbytes, repr(fast))
+            assert not copied.machine.dual_coef.flags.writeable
+
+
+def test_a_pickle_holds_the_machine_and_no_native_object():
+    fast = svelto.accelerate(random_machine(n_sv=1000, d=30))
+    size = len(pickle.dumps(fast))
+    assert size < 1.2 * (fast.machine.support_vectors.nbytes + fast.machine.dual_coef.nbytes) + 5000
+
+
+# -- threads and processes -------------------------------------------------------------------------------------------
+
+
+def enough_rows(d=6, n=20_000):
+    """Enough work for more than one thread with 200 support vectors."""
+    return np.random.default_rng(0).normal(size=(n, d))
+
+
+class Spy:
+    """A native engine that remembers the number of threads it was asked for, always the last argument."""
+
+    def __init__(self, native):
+        self.native, self.threads = native, []
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.threads.append(args[-1])
+            return getattr(self.native, name)(*args)
+
+        return call
+
+
+def threads_used(fast, X):
+    spy = Spy(fast._engine._native)
+    fast._engine._native = spy
+    for ask in (fast.predict, fast.decision_function, fast.score_bounds, fast.work):
+        ask(X)
+        ask(sparse.csr_matrix(X))
+    assert len(spy.threads) == 8
+    assert len(set(spy.threads)) == 1
+    return spy.threads[0]
+
+
+def test_n_jobs_and_limits_reach_the_native_code(monkeypatch):
+    machine, X = random_machine(n_sv=200), enough_rows()
+    limit = _threads._openmp_limit()
+    assert threads_used(svelto.accelerate(machine), X) == limit
+    with threadpool_limits(1):
+        assert threads_used(svelto.accelerate(machine), X) == 1
+        assert threads_used(svelto.accelerate(machine, n_jobs=2), X) == 1
+    assert threads_used(svelto.accelerate(machine), X) == limit
+    monkeypatch.setattr(_threads, "_openmp_limit", lambda: 4)
+    assert threads_used(svelto.accelerate(machine), X) == 4
+    for n_jobs, expected in ((1, 1), (2, 2), (3, 3), (4, 4), (99, 4)):
+        assert threads_used(svelto.accelerate(machine, n_jobs=n_jobs), X) == expected
+    assert threads_used(svelto.accelerate(machine, n_jobs=4), X[:20]) == 1  # too little work for a second thread
+
+
+def test_joblib_settings(monkeypatch):
+    monkeypatch.setattr(_threads, "_openmp_limit", lambda: 4)
+    monkeypatch.setattr(
+        joblib.parallel.LokyBackend, "effective_n_jobs", lambda self, n: n if n > 0 else max(4 + 1 + n, 1)
+    )
+    expected = {None: 4, 2: 2, 3: 3, 8: 4, -1: 4, -2: 3, -3: 2, -9: 1}
+    for n_jobs, threads in expected.items():
+        with joblib.parallel_config(n_jobs=n_jobs):
+            assert thread_count(None) == threads
+            assert thread_count(1) == 1
+        assert thread_count(n_jobs) == threads
+
+
+@pytest.mark.parametrize("bad", [0, 1.5, "2", True, [2]])
+def test_bad_n_jobs(bad):
+    with pytest.raises(ValueError, match=r"n_jobs is .*; expected None, a positive number, or -1 for all threads\."):
+        svelto.accelerate(random_machine(), n_jobs=bad)
+    check_n_jobs(np.int64(2))
+
+
+def test_many_python_threads_share_one_predictor():
+    fast = svelto.accelerate(random_machine(n_sv=200, n_classes=3), n_jobs=2)
+    X = enough_rows(n=3000)
+    kinds = [X, X.astype(np.float32), sparse.csr_matrix(X), X[:5], np.asfortranarray(X), X[:1]]
+    jobs = [(ask, kind) for kind in kinds for ask in (fast.predict, fast.decision_function, fast.score_bounds)] * 3
+    expected = [ask(kind) for ask, kind in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        for got, want in zip(pool.map(lambda job: job[0](job[1]), jobs), expected, strict=True):
+            assert_array_equal(got, want)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_child_predicts_with_threads(monkeypatch):
+    monkeypatch.setattr("svelto.engines.exact.thread_count", lambda n_jobs: 2)
+    fast, X = svelto.accelerate(random_machine(n_sv=200)), enough_rows()
+    expected = fast.predict(X)  # threads have run before the fork
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later: forking beside other threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if threads_used(fast, X) == 2 and (fast.predict(X) == expected).all() else 1)
+        finally:
+            os._exit(2)  # an exception: do not run pytest twice
+    for _ in range(300):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the child hangs")
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert_array_equal(fast.predict(X), expected)
+
+
+def answer(fast, X):
+    return fast.predict(X), thread_count(None), thread_count(2)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_joblib_workers(backend):
+    fast = svelto.accelerate(random_machine(n_sv=200, n_classes=3))
+    parts = np.array_split(enough_rows(), 4)
+    with joblib.parallel_config(backend=backend, n_jobs=2, inner_max_num_threads=1 if backend == "loky" else None):
+        results = joblib.Parallel()(joblib.delayed(answer)(fast, part) for part in parts)
+    assert_array_equal(np.concatenate([labels for labels, _, _ in results]), fast.predict(enough_rows()))
+    assert {(default, asked) for _, default, asked in results} == {(1, 1)}  # siblings have the other cores
+    if backend == "loky":
+        get_reusable_executor().shutdown(wait=True)
+
+
+# -- memory and interruption -----------------------------------------------------------------------------------------
+
+PEAK = """
+import numpy as np
+from scipy import sparse
+import svelto
+
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+
+rng = np.random.default_rng(0)
+machine = svelto.KernelMachine.from_arrays(
+    kernel="rbf", gamma=0.5, support_vectors=rng.normal(size=(1500, 6)), dual_coef=rng.normal(size=1500), classes=[0, 1]
+)
+fast = svelto.accelerate(machine, n_jobs=2)
+X = rng.integers(-3, 4, size=(200_000, 6))
+rows = {"float32": X.astype(np.float32), "int64": X, "csr": sparse.csr_matrix(X.astype(float))}[KIND]
+fast.predict(rows[:2000])
+before = peak()
+fast.predict(rows)
+fast.decision_function(rows)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux's /proc")
+@pytest.mark.parametrize("kind", ["float32", "int64", "csr"])
+def test_memory_does_not_grow_with_rows_times_vectors(kind):
+    """200,000 rows x 1,500 vectors would be 1.2 GB of single-precision kernel values."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK.replace("KIND", repr(kind))], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 48  # MB; labels and scores are 3 MB of them
+
+
+@pytest.mark.parametrize("method", ["predict", "decision_function"])
+def test_an_interrupt_between_parts_leaves_nothing_broken(method, monkeypatch):
+    fast, X = svelto.accelerate(random_machine(n_sv=50)), enough_rows(n=5000)
+    expected = getattr(fast, method)(X)
+    monkeypatch.setattr("svelto.engines.exact.OPERATIONS_PER_CALL", 1.0)
+    assert_array_equal(getattr(fast, method)(X), expected)  # parts of 1,024 rows give the same
+    seen = []
+
+    def stop_at_the_third(rows):
+        seen.append(len(rows))
+        if len(seen) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr("svelto.engines.exact.as_floats", stop_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(fast, method)(X)
+    assert seen == [1024, 1024, 1024]
+    assert_array_equal(getattr(fast, method)(X), expected)
+
+
+# -- accelerate() ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"method": "magic"}, ValueError, r"Unknown method 'magic'\. Expected one of auto, exact\."),
+        ({"method": None}, ValueError, r"Unknown method None\."),
+        ({"agreement": 0.0}, ValueError, r"agreement is 0\.0; expected a number in \(0, 1\] or None\."),
+        ({"agreement": 1.5}, ValueError, r"agreement is 1\.5; expected"),
+        ({"agreement": np.nan}, ValueError, r"agreement is nan; expected"),
+        ({"agreement": "high"}, ValueError, r"agreement is 'high'; expected a number in \(0, 1\] or None\."),
+        ({"agreement": True}, ValueError, r"agreement is True; expected"),
+        ({"confidence": None}, ValueError, r"confidence is None; expected a number in \(0, 1\]\."),
+        ({"confidence": -0.5}, ValueError, r"confidence is -0\.5; expected a number in \(0, 1\]\."),
+        ({"precision": "half"}, ValueError, r"precision is 'half'; expected 'auto', 'float32' or 'float64'\."),
+        ({"leaf_size": 3}, TypeError, r"method='exact' has no option 'leaf_size'; it has: precision\."),
+    ],
+    ids=str,
+)
+def test_bad_options(options, error, message):
+    with pytest.raises(error, match=message):
+        svelto.accelerate(random_machine(), **options)
+
+
+def test_good_options():
+    for options in (
+        {"agreement": None},
+        {"agreement": 1.0},
+        {"agreement": np.float32(0.5), "confidence": 1},
+        {"n_jobs": -1},
+    ):
+        assert svelto.accelerate(random_machine(), **options).report.promise == "exact"
+
+
+def test_bad_models(tmp_path):
+    X, y, _ = data()
+    with pytest.raises(NotFittedError, match=r"This SVC is not fitted.*Call its fit method first"):
+        svelto.accelerate(SVC())
+    with pytest.raises(TypeError, match=r"LinearSVC is already one dot product"):
+        svelto.accelerate(LinearSVC().fit(X, y))
+    for model in (None, 3, X, object()):
+        with pytest.raises(
+            TypeError, match=rf"Cannot read a kernel machine from {type(model).__name__}\. svelto reads SVC"
+        ):
+            svelto.accelerate(model)
+    for path in (tmp_path / "missing.model", str(tmp_path / "missing.model")):
+        with pytest.raises(FileNotFoundError, match=r"missing\.model"):
+            svelto.accelerate(path)
+
+
+@pytest.mark.parametrize("kernel", NATIVE)
+def test_paths_and_machines(kernel, tmp_path):
+    machine, X = random_machine(kernel), enough_rows(n=50)
+    expected = svelto.accelerate(machine).predict(X)
+    if kernel in ("rbf", "poly", "sigmoid", "linear"):  # LIBSVM has no others
+        machine.to_libsvm(tmp_path / "model")
+        for path in (tmp_path / "model", str(tmp_path / "model")):
+            assert_array_equal(svelto.accelerate(path).predict(X), expected)
+    assert svelto.accelerate(machine).machine is machine
