@@ -223,6 +223,27 @@ def test_scalers_treat_single_precision_rows_in_single_precision(scaler, dtype):
     assert_array_equal(named.predict(pd.DataFrame(rows, columns=names)), expected)
 
 
+def test_single_precision_rows_between_which_the_label_changes():
+    """Bisection down to neighbouring float32 rows: there the rounding of the scaler decides the label."""
+    X, y, Z = data()
+    model = make_pipeline(StandardScaler(), SVC()).fit(X * 3 + 1, y)
+    labels = model.predict(Z)
+    a, b = (Z[labels == label][:100].astype(np.float32) for label in (0, 1))
+    n = min(len(a), len(b))
+    a, b = a[:n], b[:n]
+    for _ in range(40):
+        middle = (a + b) / 2
+        same = (model.predict(middle) == 0)[:, None]
+        a, b = np.where(same, middle, a), np.where(same, b, middle)
+    rows = np.vstack([a, b])
+    assert rows.dtype == np.float32
+    expected = model.predict(rows)
+    assert (model.predict(rows.astype(np.float64)) != expected).any()  # scaled in double, some labels would differ
+    fast = svelto.accelerate(model)
+    assert_array_equal(fast.predict(rows), expected)
+    assert_array_equal(np.concatenate([fast.predict(row[None]) for row in rows]), expected)
+
+
 def test_scalers_on_sparse_rows():
     X, y, Z = data(3)
     model = make_pipeline(MaxAbsScaler(), SVC()).fit(thin(X), y)
@@ -346,3 +367,4 @@ def test_methods_exist_where_they_mean_something():
         with pytest.raises(AttributeError, match=re.escape(message)):
             getattr(fast, name)
     assert "scikit-learn's conventions" in svelto.Predictor.decision_function.__doc__
+    assert_array_equal(svelto.Predictor.decision_function(classifier, X), classifier.decision_function(X))

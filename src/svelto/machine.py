@@ -399,7 +399,7 @@ def _check_rule(machine: KernelMachine) -> None:
         if counts is None or len(counts) != n_classes:
             raise ValueError(f"n_support needs one count for each of the {n_classes} classes, got {counts}.")
         if machine.vote_order is not None and machine.classes is not None and (counts <= 0).any():
-            empty = machine.classes[machine.vote_order[int(np.argmin(counts))]]
+            empty = machine.classes.tolist()[machine.vote_order[int(np.argmin(counts))]]
             raise ValueError(f"Class {empty!r} has no support vectors; the model is damaged. Train it again.")
         if int(counts.sum()) != machine.n_sv:
             raise ValueError(f"n_support adds up to {int(counts.sum())}, but there are {machine.n_sv} support vectors.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -115,6 +115,9 @@ def _check_real(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def _number(name: str, value: Any) -> float:
-    if not isinstance(value, Real):
+    if isinstance(value, str) or not hasattr(value, "__float__"):
         raise TypeError(f"{name} is {value!r}; expected a number.")
-    return float(value)
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number}; expected a finite number.")
+    return number
