@@ -96,7 +96,7 @@ def into_readme(text: str, results: dict[str, Any]) -> str:
         ]
         for case in results["cases"]
     ]
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    before, after = text.split(BEGIN, maxsplit=1)[0], text.split(END)[1]
     place = results["environment"]
     where = f"{place['cpu']}, {most} threads, {place['instruction_level']}; `{results['options']['command']}`"
     return f"{before}{BEGIN}\n{table(titles, rows)}\n\n{where}\n{END}{after}"

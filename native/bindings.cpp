@@ -200,9 +200,9 @@ RowSource csr_source(const AnyVector& data, const AnyVector& indices, const AnyV
     return rows;
 }
 
-using OutcomeTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, int>;
+using OutcomeTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, int, std::int64_t>;
 OutcomeTuple as_tuple(const Outcome& o) {
-    return {o.settled_f32, o.settled_f64, o.settled_reference, o.bad_row, static_cast<int>(o.fault)};
+    return {o.settled_f32, o.settled_f64, o.settled_reference, o.bad_row, static_cast<int>(o.fault), o.passes};
 }
 
 // A machine ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.

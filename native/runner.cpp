@@ -101,6 +101,7 @@ class Worker {
                 return false;
             }
             block.run();
+            outcome.passes += n;
             for (int i = 0; i < n; ++i) {
                 assemble(machine_, block.parts(i), scale, bound(block, i), scores_.data(), bounds_.data());
                 const std::int64_t row = numbers_[at + static_cast<std::size_t>(i)];
@@ -157,6 +158,7 @@ class Worker {
             return false;
         }
         reference_scores(machine_, values_.data(), scores_.data());
+        ++outcome.passes;
         return true;
     }
 
@@ -200,6 +202,7 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
         total.settled_f32 += one.settled_f32;
         total.settled_f64 += one.settled_f64;
         total.settled_reference += one.settled_reference;
+        total.passes += one.passes;
         if (one.bad_row >= 0 && (total.bad_row < 0 || one.bad_row < total.bad_row)) {
             total.bad_row = one.bad_row;
             total.fault = one.fault;

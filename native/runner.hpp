@@ -16,6 +16,7 @@ struct Outcome {
     std::int64_t settled_f32 = 0;
     std::int64_t settled_f64 = 0;
     std::int64_t settled_reference = 0;
+    std::int64_t passes = 0;  // evaluations of a whole row, over all tiers
     std::int64_t bad_row = -1;
     Fault fault = Fault::none;
 };

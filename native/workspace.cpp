@@ -29,38 +29,42 @@ RowBlock<T>::RowBlock(const Machine& machine, const HotTable& hot)
     const int fitting = static_cast<int>(std::min<std::size_t>(kMostRows, kBlockBytes / row_bytes + 1));
     capacity_ = std::max(fitting / tile_rows_, 1) * tile_rows_;
     part_stride_ = static_cast<std::ptrdiff_t>(panels_.n_groups) * panels_.n_cols;
+    postings_ = std::is_same_v<T, double> && machine.use_postings;
     scratch_.reserve(scratch_size(panels_));
 }
 
-// CSR rows with few stored elements are worth visiting element by element; fuller ones are cheaper as dense tiles. In
-// float32 squared distances from norms and products would lose too much, so there differences take the dense way.
+// A CSR row with few stored elements is worth visiting element by element; a fuller one is cheaper as part of a tile.
+// In float32 squared distances from norms and products would lose too much, so there differences take the dense way.
 template <class T>
-bool RowBlock<T>::prefers_stored(const RowSource& rows, const std::int64_t* numbers, int n) const {
+bool RowBlock<T>::prefers_stored(const RowSource& rows, std::int64_t number) const noexcept {
     if (!rows.is_csr || (std::is_same_v<T, float> && panels_.pair == PairKind::sq_diff)) return false;
-    std::int64_t stored = 0;
-    for (int i = 0; i < n; ++i) stored += std::max<std::int64_t>(stored_count(rows, numbers[i]), 0);
-    return stored < static_cast<std::int64_t>(n) * machine_.d / 2;
+    return 2 * stored_count(rows, number) < machine_.d;
 }
 
 template <class T>
 std::int64_t RowBlock<T>::load(const RowSource& rows, const std::int64_t* numbers, int n, Fault& fault) {
-    n_rows_ = n;
-    const auto tiles = static_cast<std::size_t>((n + tile_rows_ - 1) / tile_rows_);
-    const std::size_t padded = tiles * static_cast<std::size_t>(tile_rows_);
-    row_const_.reserve(padded);
+    slot_.resize(static_cast<std::size_t>(n));
     norms_.resize(static_cast<std::size_t>(n));
     parts_.assign(static_cast<std::size_t>(n * part_stride_), 0.0);
-    const bool postings = std::is_same_v<T, double> && machine_.use_postings;
-    stored_ = !postings && prefers_stored(rows, numbers, n);
     offset_.clear();
     value_.clear();
+    stored_const_.clear();
     start_.assign(1, 0);
-    if (!stored_ && !postings) tiles_.reserve(padded * static_cast<std::size_t>(machine_.d));
+    n_dense_ = n_stored_ = 0;
     for (int row = 0; row < n; ++row) {
-        if (postings)
+        const bool stored = postings_ || prefers_stored(rows, numbers[row]);
+        slot_[static_cast<std::size_t>(row)] = stored ? -1 : n_dense_++;
+    }
+    for (int& slot : slot_)
+        if (slot < 0) slot = n_dense_ + n_stored_++;
+    const int tiles = (n_dense_ + tile_rows_ - 1) / tile_rows_;
+    dense_const_.reserve(static_cast<std::size_t>(tiles * tile_rows_));
+    tiles_.reserve(static_cast<std::size_t>(tiles * tile_rows_) * static_cast<std::size_t>(machine_.d));
+    for (int row = 0; row < n; ++row) {
+        if (postings_)
             fault = pack_postings(rows, numbers[row], row);
         else
-            fault = stored_ ? pack_stored(rows, numbers[row], row) : pack_dense(rows, numbers[row], row);
+            fault = slot(row) >= n_dense_ ? pack_stored(rows, numbers[row], row) : pack_dense(rows, numbers[row], row);
         if (fault != Fault::none) return numbers[row];
     }
     return -1;
@@ -75,7 +79,8 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
     constexpr bool kSingle = std::is_same_v<T, float>;
     const double scale = kSingle ? machine_.row_scale32 : machine_.row_scale64;
     const double* centre = kSingle ? machine_.centre : nullptr;
-    T* to = tiles_.get() + static_cast<std::ptrdiff_t>(row / tile_rows_) * tile_rows_ * d + row % tile_rows_;
+    const std::ptrdiff_t at = slot(row);
+    T* to = tiles_.get() + at / tile_rows_ * tile_rows_ * d + at % tile_rows_;
     double sq_norm = 0.0, norm1 = 0.0;
     for (int k = 0; k < d; ++k) {
         const double x =
@@ -86,7 +91,7 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
         sq_norm += static_cast<double>(packed) * static_cast<double>(packed);
         norm1 += std::fabs(static_cast<double>(packed));
     }
-    row_const_.get()[row] = static_cast<T>(0.5 * sq_norm);
+    dense_const_.get()[at] = static_cast<T>(0.5 * sq_norm);
     const double norm2 = std::sqrt(sq_norm);
     norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d, false};
     return Fault::none;
@@ -120,7 +125,7 @@ Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int r
     sq_centred = std::max(sq_centred, 0.0);
     start_.push_back(static_cast<std::int64_t>(offset_.size()));
     const bool squares = panels_.pair == PairKind::sq_diff;
-    row_const_.get()[row] = static_cast<T>(squares ? sq_norm : 0.5 * sq_centred);
+    stored_const_.push_back(static_cast<T>(squares ? sq_norm : 0.5 * sq_centred));
     norms_[static_cast<std::size_t>(row)] = {std::sqrt(sq_centred), std::sqrt(sq_norm), norm1, n, squares};
     return Fault::none;
 }
@@ -159,7 +164,7 @@ Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int
                 sum += laplacian ? std::fabs(x - s) - std::fabs(x) - std::fabs(s) : x * s;
             }
         }
-        hot_.finish_f64(panels_, sums, sq_norm, scratch_.get(), parts_.data() + row * part_stride_);
+        hot_.finish_f64(panels_, sums, sq_norm, scratch_.get(), parts_.data() + slot(row) * part_stride_);
         const double norm2 = std::sqrt(sq_norm);
         norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n, true};
     }
@@ -168,21 +173,16 @@ Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int
 
 template <class T>
 void RowBlock<T>::run() {
-    if constexpr (std::is_same_v<T, double>) {
-        if (machine_.use_postings) return;  // done while packing
-    }
-    const SparseRows<T> sparse{start_.data(), offset_.data(), value_.data(), row_const_.get(), n_rows_};
-    const DenseRows<T> dense{tiles_.get(), row_const_.get(), n_rows_};
+    if (postings_) return;  // done while packing
+    const DenseRows<T> dense{tiles_.get(), dense_const_.get(), n_dense_};
+    const SparseRows<T> sparse{start_.data(), offset_.data(), value_.data(), stored_const_.data(), n_stored_};
+    double* stored_parts = parts_.data() + n_dense_ * part_stride_;
     if constexpr (std::is_same_v<T, float>) {
-        if (stored_)
-            hot_.sparse_f32(panels_, sparse, scratch_.get(), parts_.data());
-        else
-            hot_.dense_f32(panels_, dense, scratch_.get(), parts_.data());
+        if (n_dense_ > 0) hot_.dense_f32(panels_, dense, scratch_.get(), parts_.data());
+        if (n_stored_ > 0) hot_.sparse_f32(panels_, sparse, scratch_.get(), stored_parts);
     } else {
-        if (stored_)
-            hot_.sparse_f64(panels_, sparse, scratch_.get(), parts_.data());
-        else
-            hot_.dense_f64(panels_, dense, scratch_.get(), parts_.data());
+        if (n_dense_ > 0) hot_.dense_f64(panels_, dense, scratch_.get(), parts_.data());
+        if (n_stored_ > 0) hot_.sparse_f64(panels_, sparse, scratch_.get(), stored_parts);
     }
 }
 

@@ -34,19 +34,20 @@ class AlignedBuffer {
     std::size_t size_ = 0;
 };
 
-// A block of rows in one precision: packs rows, runs the hot function, keeps norms for the bounds.
+// A block of rows in one precision: packs rows, runs the hot functions, keeps norms for the bounds. Each row is packed
+// dense or by its stored elements, by its own share of zeros, so that its scores do not depend on the rows beside it.
 template <class T>
 class RowBlock {
   public:
     RowBlock(const Machine& machine, const HotTable& hot);
 
-    // Rows of the source by number; fewer than `capacity()`. Returns the first row that cannot be read, or -1.
+    // Rows of the source by number, at most `capacity()`. Returns the first row that cannot be read, or -1.
     std::int64_t load(const RowSource& rows, const std::int64_t* numbers, int n, Fault& fault);
 
     // Group sums of the loaded rows.
     void run();
 
-    const double* parts(int row) const noexcept { return parts_.data() + row * part_stride_; }
+    const double* parts(int row) const noexcept { return parts_.data() + slot(row) * part_stride_; }
     const RowNorms& norms(int row) const noexcept { return norms_[static_cast<std::size_t>(row)]; }
     int capacity() const noexcept { return capacity_; }
 
@@ -54,23 +55,26 @@ class RowBlock {
     Fault pack_dense(const RowSource& rows, std::int64_t number, int row);
     Fault pack_stored(const RowSource& rows, std::int64_t number, int row);
     Fault pack_postings(const RowSource& rows, std::int64_t number, int row);
-    bool prefers_stored(const RowSource& rows, const std::int64_t* numbers, int n) const;
+    bool prefers_stored(const RowSource& rows, std::int64_t number) const noexcept;
+    std::ptrdiff_t slot(int row) const noexcept { return slot_[static_cast<std::size_t>(row)]; }
 
     const Machine& machine_;
     const HotTable& hot_;
     const Panels<T>& panels_;
     int tile_rows_ = 0;
     int capacity_ = 0;
-    int n_rows_ = 0;
-    bool stored_ = false;
+    int n_dense_ = 0;
+    int n_stored_ = 0;
+    bool postings_ = false;
     std::ptrdiff_t part_stride_ = 0;
-    AlignedBuffer<T> tiles_, row_const_, scratch_;
+    AlignedBuffer<T> tiles_, dense_const_, scratch_;
     AlignedBuffer<double> products_;
     std::vector<double> row_;
     std::vector<std::int32_t> columns_;
     std::vector<std::int64_t> start_;
     std::vector<std::int32_t> offset_;
-    std::vector<T> value_;
+    std::vector<T> value_, stored_const_;
+    std::vector<int> slot_;  // place of a row among the sums: dense rows first, then the stored ones
     std::vector<double> parts_;
     std::vector<RowNorms> norms_;
 };

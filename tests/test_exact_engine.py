@@ -12,6 +12,7 @@ from scipy import sparse
 from machines import NATIVE, random_machine, slack
 from oracle import libsvm_order_scores, slow_scores
 from svelto import KernelMachine, _core
+from svelto._inputs import Query
 from svelto.engines.exact import ExactEngine
 from svelto.engines.packing import pack_machine
 
@@ -126,7 +127,7 @@ def test_inverted_index_is_chosen_for_text_like_machines_only():
     assert engine.uses_postings
     assert engine.nbytes < 3_000_000  # 300 x 50,000 doubles would be 120 MB
     X = sparse.random(40, 50_000, density=0.002, format="csr", random_state=1)
-    assert_allclose(engine.scores(X), slow_scores(machine, X), rtol=1e-9, atol=1e-11)
+    assert_allclose(engine.scores(Query(X)), slow_scores(machine, X), rtol=1e-9, atol=1e-11)
     binary = _with_vectors(sparse.csr_matrix((rng.random((300, 100)) < 0.1).astype(float)))
     assert not ExactEngine(binary).uses_postings
 

@@ -16,6 +16,7 @@ import svelto
 from machines import NATIVE, random_machine
 from oracle import libsvm_order_label, libsvm_order_scores, slow_scores
 from svelto import _core
+from svelto.voting import ovr_decision
 
 LEVELS = _core.available_levels()
 
@@ -184,3 +185,23 @@ def test_decision_values_do_not_depend_on_the_rows_beside_them():
     Z = np.random.default_rng(0).normal(size=(200, 11))
     whole = fast.decision_function(Z)
     assert_array_equal(np.vstack([fast.decision_function(z[None]) for z in Z]), whole)
+
+
+@pytest.mark.parametrize("kernel", NATIVE)
+def test_decision_values_of_csr_rows_do_not_depend_on_the_rows_beside_them(kernel):
+    machine = random_machine(kernel, n_sv=60, d=30, n_classes=2)
+    fast = svelto.accelerate(machine, method="exact")
+    rng = np.random.default_rng(0)
+    # From nearly empty to nearly full rows: some are visited element by element, others as dense tiles.
+    Z = sparse.csr_matrix(np.where(rng.random((60, 30)) < np.linspace(0, 1, 60)[:, None], rng.normal(size=(60, 30)), 0.0))
+    whole = fast.decision_function(Z)
+    assert_array_equal(np.concatenate([fast.decision_function(Z[[i]]) for i in range(60)]), whole)
+
+
+def test_votes_in_the_ovr_decision_function_are_the_float64_machines():
+    machine = balanced(random_machine("rbf", n_sv=25, d=3, n_classes=3, seed=5))
+    X = boundary_rows(machine, 60)
+    fast = svelto.accelerate(machine, method="exact", precision="float32")
+    exact = np.array([libsvm_order_scores(machine, x) for x in X])
+    # A vote for the wrong class would move two columns by one.
+    np.testing.assert_allclose(fast.decision_function(X), ovr_decision(exact, 3), atol=1e-4)

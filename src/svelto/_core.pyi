@@ -3,6 +3,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+# Rows settled in float32, float64 and by the reference sum; first bad row or -1; its fault; passes over a whole row.
+Outcome = tuple[int, int, int, int, int, int]
+
 SANITIZED: bool
 PANEL_WIDTH_F32: int
 PANEL_WIDTH_F64: int
@@ -26,7 +29,7 @@ class Engine:
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def predict_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], precision: int, scale: bool, n_threads: int
-    ) -> tuple[int, int, int, int, int]: ...
+    ) -> Outcome: ...
     def predict_csr(
         self,
         data: NDArray[Any],
@@ -35,7 +38,7 @@ class Engine:
         out: NDArray[np.int32],
         precision: int,
         n_threads: int,
-    ) -> tuple[int, int, int, int, int]: ...
+    ) -> Outcome: ...
     def scores_dense(
         self,
         X: NDArray[Any],
@@ -44,7 +47,7 @@ class Engine:
         precision: int,
         scale: bool,
         n_threads: int,
-    ) -> tuple[int, int, int, int, int]: ...
+    ) -> Outcome: ...
     def scores_csr(
         self,
         data: NDArray[Any],
@@ -54,4 +57,4 @@ class Engine:
         bounds: NDArray[np.float64],
         precision: int,
         n_threads: int,
-    ) -> tuple[int, int, int, int, int]: ...
+    ) -> Outcome: ...

@@ -7,13 +7,20 @@ can be used as it is. NaN and infinity are found by the native code on its way t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from scipy import sparse
 
 from svelto._typing import Rows
 from svelto.machine import KernelMachine
+
+
+class Query(NamedTuple):
+    """Checked rows, and whether the machine's scaling is still to be applied to them."""
+
+    rows: Rows
+    scale: bool = False
 
 
 def check_rows(X: Any, n_features: int | None) -> Rows:

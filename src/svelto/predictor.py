@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import _safe_indexing
 
-from svelto._inputs import as_floats, check_feature_names, check_finite, check_objects, check_rows
-from svelto._typing import FloatArray, Rows
+from svelto._inputs import Query, check_feature_names, check_finite, check_objects, check_rows
+from svelto._typing import FloatArray
 from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
@@ -139,13 +138,13 @@ class Predictor:
             index = self._engine.predict_one_block(X)  # type: ignore[union-attr]
             if index is not None:
                 return self._answers.take(index)  # type: ignore[union-attr]
-        rows = self._rows(X)
+        query = self._query(X)
         if self.machine.task == "regression":
-            return self._values(self._engine.scores(rows, self.n_jobs))
+            return self._values(self._engine.scores(query, self.n_jobs))
         if self.machine.calibration is not None:
-            return self._calibrated_labels(rows)
+            return self._calibrated_labels(query)
         assert self._answers is not None
-        return self._answers.take(self._engine.labels(rows, self.n_jobs)[0])
+        return self._answers.take(self._engine.labels(query, self.n_jobs)[0])
 
     @_offered_if(_no_decision_function)
     def decision_function(self, X: Any) -> FloatArray:
@@ -154,21 +153,23 @@ class Predictor:
         Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr")
         or pair ("ovo"), as the model was set. Outlier detectors: positive inside. In float32 arithmetic each value is
         within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double. The
-        columns of "ovr" count votes: a pair score within its bound of zero may vote either way, which moves two columns
-        by one (`predict` decides such votes exactly).
+        columns of "ovr" count votes, and every vote is that of the float64 machine.
         """
-        return self._decision(self._engine.scores(self._rows(X), self.n_jobs))
+        query, machine = self._query(X), self.machine
+        if machine.is_grouped and machine.decision_function_shape == "ovr":
+            return self._decision(self._signed_scores(query))
+        return self._decision(self._engine.scores(query, self.n_jobs))
 
     @_offered_if(_no_score_samples)
     def score_samples(self, X: Any) -> FloatArray:
         """Scores before the offset is subtracted (outlier detectors)."""
-        scores = self._engine.scores(self._rows(X), self.n_jobs)[:, 0]
+        scores = self._engine.scores(self._query(X), self.n_jobs)[:, 0]
         return np.asarray(scores - self.machine.intercept[0])
 
     @_offered_if(_no_probabilities)
     def predict_proba(self, X: Any) -> FloatArray:
         """Probabilities in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
-        return self._probabilities(self._engine.scores(self._rows(X), self.n_jobs, "float64"))
+        return self._probabilities(self._engine.scores(self._query(X), self.n_jobs, "float64"))
 
     def score_bounds(self, X: Any) -> FloatArray:
         """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores).
@@ -176,27 +177,22 @@ class Predictor:
         Columns are those of `predict` (regressors) and of `decision_function`; for its shape "ovr" those of "ovo",
         the pair scores that it is computed from.
         """
-        machine, bounds = self.machine, self._engine.score_bounds(self._rows(X), self.n_jobs)
+        machine, bounds = self.machine, self._engine.bounded_scores(self._query(X), self.n_jobs)[1]
         if machine.rule == "argmax":
             return _in_sorted_order(bounds, machine)
         return bounds if machine.n_classes < 3 else np.abs(self._sorted_pairs(bounds))
 
     def work(self, X: Any) -> dict[str, Any]:
         """What predicting X costs: share of rows settled by each stage, and operations a row."""
-        rows = self._rows(X)
-        _, tiers = self._engine.labels(rows, self.n_jobs)
-        n = sum(tiers.values())
+        _, tally = self._engine.labels(self._query(X), self.n_jobs)
+        n = tally.float32 + tally.float64 + tally.reference
         linear = self.machine.kernel.name == "linear"
-        # Every tier that sees a row evaluates all its kernel values again.
-        visits = {name: sum(list(tiers.values())[i:]) for i, name in enumerate(tiers)}
-        passes = sum(
-            visits[name] for name in tiers if list(tiers).index(name) >= list(tiers).index(self._engine.first_tier)
-        )
         return {
             "rows": n,
-            "stages": {name: count / n for name, count in tiers.items()},
-            "kernel_evaluations_per_row": 0.0 if linear else self.machine.n_sv * passes / n,
-            "dot_products_per_row": float(self.machine.n_scores) if linear else 0.0,
+            "stages": {name: getattr(tally, name) / n for name in ("float32", "float64", "reference")},
+            # A tier that cannot settle a row has evaluated all its kernel values in vain.
+            "kernel_evaluations_per_row": 0.0 if linear else self.machine.n_sv * tally.passes / n,
+            "dot_products_per_row": self.machine.n_scores * tally.passes / n if linear else 0.0,
         }
 
     # -- facts -----------------------------------------------------------------------------------------------
@@ -223,28 +219,29 @@ class Predictor:
 
     # -- parts -----------------------------------------------------------------------------------------------
 
-    def _rows(self, X: Any) -> Rows:
+    def _query(self, X: Any) -> Query:
         machine = self.machine
         check_feature_names(X, machine)
         if machine.front:
             for step in machine.front:
                 X = step.transform(X)
         if machine.kernel.name == "callable":
-            return check_objects(X)
+            return Query(check_objects(X))
         width = machine.n_features if not machine.front else None
         if machine.kernel.has_native_code and machine.front:
             width = machine.support_vectors.shape[1]
         rows = check_rows(X, width)
         if machine.kernel.name == "precomputed" and rows.shape[1] <= self._last_column:
             raise ValueError(f"X has {rows.shape[1]} kernel values a row; the model needs {self._last_column + 1}.")
-        if machine.scaling is None or machine.scaling.folds(rows):
-            return rows
+        if machine.scaling is None:
+            return Query(rows)
+        if machine.scaling.folds(rows):
+            return Query(rows, scale=True)
         check_finite(rows, rows)
         # The scaler checks column names, which only a DataFrame still has.
         scaled = check_rows(machine.scaling.apply(X if hasattr(X, "columns") else rows), width)
         check_finite(scaled, rows)
-        # The engine scales the dense rows that it gets, and CSR rows never: these are scaled already.
-        return sparse.csr_matrix(as_floats(scaled))
+        return Query(scaled)
 
     def _values(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0] if self.machine.n_scores == 1 and self.machine.single_output else scores
@@ -276,13 +273,25 @@ class Predictor:
         assert machine.platt is not None
         return _in_sorted_order(machine.platt.probabilities(scores, machine.n_classes), machine)
 
-    def _calibrated_labels(self, rows: Rows) -> np.ndarray[Any, Any]:
+    def _signed_scores(self, query: Query) -> FloatArray:
+        """Scores whose signs are those of the float64 machine: rows with a pair too close to zero are done again."""
+        scores, bounds = self._engine.bounded_scores(query, self.n_jobs)
+        doubtful = np.flatnonzero((np.abs(scores) <= bounds).any(axis=1))
+        for precision in ("float64", "reference"):
+            if not len(doubtful):
+                break
+            part = Query(_safe_indexing(query.rows, doubtful), query.scale)
+            scores[doubtful], bounds = self._engine.bounded_scores(part, self.n_jobs, precision)
+            doubtful = doubtful[(np.abs(scores[doubtful]) <= bounds).any(axis=1)]
+        return scores
+
+    def _calibrated_labels(self, query: Query) -> np.ndarray[Any, Any]:
         """CalibratedClassifierCV answers with its most probable class; close calls are decided on reference scores."""
-        chances = self._probabilities(self._engine.scores(rows, self.n_jobs, "float64"))
+        chances = self._probabilities(self._engine.scores(query, self.n_jobs, "float64"))
         ranked = np.sort(chances, axis=1)
         close = np.flatnonzero(ranked[:, -1] - ranked[:, -2] < CLOSE_PROBABILITIES)
         if len(close):
-            part = _safe_indexing(rows, close)
+            part = Query(_safe_indexing(query.rows, close), query.scale)
             chances[close] = self._probabilities(self._engine.scores(part, self.n_jobs, "reference"))
         assert self.machine.classes is not None
         labels: np.ndarray[Any, Any] = self.machine.classes.take(chances.argmax(axis=1))

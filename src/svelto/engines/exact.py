@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 from scipy import sparse
 
 from svelto import _core
-from svelto._inputs import as_floats, raise_bad_row
+from svelto._inputs import Query, as_floats, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray, Rows
 from svelto.engines.packing import RULE_CODES, pack_machine
 from svelto.machine import KernelMachine
 
+# What a native call reports; see _core.pyi.
+Outcome = tuple[int, int, int, int, int, int]
 Precision = Literal["auto", "float32", "float64", "reference"]
 PRECISION_CODES: Final = {"float32": 0, "float64": 1, "reference": 2}
 LEVEL_VARIABLE: Final = "SVELTO_ISA"
@@ -47,6 +50,23 @@ def instruction_level() -> str:
     if asked not in levels:
         raise ValueError(f"{LEVEL_VARIABLE} is {asked!r}; this CPU and build offer {', '.join(levels)}.")
     return asked
+
+
+@dataclass
+class Tally:
+    """Rows settled by each tier, and how often a whole row was evaluated."""
+
+    float32: int = 0
+    float64: int = 0
+    reference: int = 0
+    passes: int = 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Add what one native call reports."""
+        self.float32 += outcome[0]
+        self.float64 += outcome[1]
+        self.reference += outcome[2]
+        self.passes += outcome[5]
 
 
 class ExactEngine:
@@ -119,33 +139,36 @@ class ExactEngine:
         outcome = self._native.predict_dense(X, out, PRECISION_CODES[self.first_tier], True, 1)
         return out if outcome[3] < 0 else None
 
-    def labels(self, X: Rows, n_jobs: int | None = None) -> tuple[IntArray, dict[str, int]]:
-        """Label of each row in vote order (outliers: 1 or 0), and how many rows each tier settled."""
+    def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, Tally]:
+        """Label of each row in vote order (outliers: 1 or 0), and which tiers it took."""
+        X, scale = query
         out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-        tiers = dict.fromkeys(PRECISION_CODES, 0)
+        tally = Tally()
         code = PRECISION_CODES[self.first_tier]
         for start, part in self._parts(X):
             to, threads = out[start : start + part.shape[0]], self._threads(part, n_jobs)
             if sparse.issparse(part):
                 outcome = self._native.predict_csr(part.data, part.indices, part.indptr, to, code, threads)
             else:
-                outcome = self._native.predict_dense(part, to, code, True, threads)
+                outcome = self._native.predict_dense(part, to, code, scale, threads)
             _check_outcome(outcome, X, start)
-            for name, count in zip(tiers, outcome[:3], strict=True):
-                tiers[name] += count
-        return out, tiers
+            tally.add(outcome)
+        return out, tally
 
-    def scores(self, X: Rows, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
+    def scores(self, query: Query, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
         """Scores (n_rows, n_scores) with LIBSVM's signs, in vote order."""
-        return self._scores(X, n_jobs, precision, with_bounds=False)[0]
+        return self._scores(query, n_jobs, precision, with_bounds=False)[0]
 
-    def score_bounds(self, X: Rows, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
-        """Bound on the distance of each score to the float64 machine's."""
-        return self._scores(X, n_jobs, precision, with_bounds=True)[1]
+    def bounded_scores(
+        self, query: Query, n_jobs: int | None = None, precision: Precision = "auto"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scores, and the bound on the distance of each to the float64 machine's."""
+        return self._scores(query, n_jobs, precision, with_bounds=True)
 
     def _scores(
-        self, X: Rows, n_jobs: int | None, precision: Precision, *, with_bounds: bool
+        self, query: Query, n_jobs: int | None, precision: Precision, *, with_bounds: bool
     ) -> tuple[FloatArray, FloatArray]:
+        X, scale = query
         shape = (X.shape[0], self.machine.n_scores)
         out = np.empty(shape)
         bounds = np.empty(shape if with_bounds else (0, 0))
@@ -157,7 +180,7 @@ class ExactEngine:
             if sparse.issparse(part):
                 outcome = self._native.scores_csr(part.data, part.indices, part.indptr, to, to_bounds, code, threads)
             else:
-                outcome = self._native.scores_dense(part, to, to_bounds, code, True, threads)
+                outcome = self._native.scores_dense(part, to, to_bounds, code, scale, threads)
             _check_outcome(outcome, X, start)
         return out, bounds
 
@@ -180,7 +203,7 @@ class ExactEngine:
             yield start, as_floats(part)
 
 
-def _check_outcome(outcome: tuple[int, int, int, int, int], X: Rows, start: int) -> None:
+def _check_outcome(outcome: Outcome, X: Rows, start: int) -> None:
     bad_row, fault = outcome[3], outcome[4]
     if bad_row >= 0:
         raise_bad_row(X, start + bad_row, fault)
@@ -246,18 +269,21 @@ class ValueEngine:
         """Bytes of the coefficients and, where they are arrays, of the support vectors."""
         return int(self.machine.dual_coef.nbytes) + int(getattr(self.machine.support_vectors, "nbytes", 0))
 
-    def labels(self, X: Rows, n_jobs: int | None = None) -> tuple[IntArray, dict[str, int]]:
+    def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, Tally]:
         """Label of each row in vote order; every row is settled by the reference sum."""
-        labels, _ = self._evaluate(X)
-        return labels, {"float32": 0, "float64": 0, "reference": len(labels)}
+        labels, _ = self._evaluate(query.rows)
+        return labels, Tally(reference=len(labels), passes=len(labels))
 
-    def scores(self, X: Rows, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
+    def scores(self, query: Query, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
         """Scores (n_rows, n_scores) with LIBSVM's signs, in vote order."""
-        return self._evaluate(X)[1]
+        return self._evaluate(query.rows)[1]
 
-    def score_bounds(self, X: Rows, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
-        """All zeros: these are the float64 scores themselves."""
-        return np.zeros((_length(X), self.machine.n_scores))
+    def bounded_scores(
+        self, query: Query, n_jobs: int | None = None, precision: Precision = "auto"
+    ) -> tuple[FloatArray, FloatArray]:
+        """Scores, and zeros: these are the float64 scores themselves."""
+        scores = self._evaluate(query.rows)[1]
+        return scores, np.zeros_like(scores)
 
     def _evaluate(self, X: Rows) -> tuple[IntArray, FloatArray]:
         machine, n = self.machine, _length(X)

@@ -27,7 +27,7 @@ LAYOUT_CODES: Final = {"single": 0, "classes": 1, "columns": 2}
 PAIR_CODES: Final = {"dot": 0, "sq_diff": 1, "abs_diff": 2}
 # float64 works on raw values and direct differences, as LIBSVM does; CSR rows use norms and products instead.
 PAIRS_F64: Final = {"rbf": "sq_diff", "exponential": "sq_diff", "laplacian": "abs_diff"}
-# Up to this many columns of weights the lanes of a product run over the vectors, beyond over the columns (padded to 16).
+# Up to this many columns of weights the lanes of a product run over the vectors, beyond over the (padded) columns.
 FEW_COLUMNS: Final = 8
 LOG2_E: Final = math.log2(math.e)
 
