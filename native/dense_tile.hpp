@@ -75,7 +75,7 @@ void run_blocks(const Panels<T>& sv, const T* x, int x_stride, const T* row_cons
                 const Vec<T> weight = load(sv.weights + lane + v * W);
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r)
-                    total[r] = Op::value(sum[r][v], vector_const, row_const[r], sv) * weight + total[r];
+                    total[r] = fmadd(Op::value(sum[r][v], vector_const, row_const[r], sv), weight, total[r]);
             }
         }
     }

@@ -30,10 +30,10 @@ template <class T, KernelKind kernel, PairKind pair>
 struct KernelOp {
     [[gnu::always_inline]] static inline Vec<T> add_feature(Vec<T> sum, Vec<T> x, Vec<T> s) {
         if constexpr (pair == PairKind::dot) {
-            return x * s + sum;
+            return fmadd(x, s, sum);
         } else if constexpr (pair == PairKind::sq_diff) {
             const Vec<T> difference = x - s;
-            return difference * difference + sum;
+            return fmadd(difference, difference, sum);
         } else {
             return sum + vabs(x - s);
         }
@@ -45,7 +45,7 @@ struct KernelOp {
         if constexpr (pair == PairKind::abs_diff) {
             return sum + (vabs(x - s) - vabs(s));
         } else {
-            return x * s + sum;
+            return fmadd(x, s, sum);
         }
     }
 

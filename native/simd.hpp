@@ -61,6 +61,31 @@ template <class T>
     return x - Vec<T>{};  // x - 0 is x even for -0.0, so no instruction is left; 0 + x is not
 }
 
+// a * b + c with one rounding where the level has the instruction, with two where it has not. Written out because the
+// compiler's own contraction depends on the code around it, and a row's value must not.
+[[gnu::always_inline]] inline VecF fmadd(VecF a, VecF b, VecF c) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(
+        _mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecF>(
+        _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+    return a * b + c;
+#endif
+}
+[[gnu::always_inline]] inline VecD fmadd(VecD a, VecD b, VecD c) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecD>(
+        _mm512_fmadd_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
+#elif SVELTO_LEVEL == 1
+    return reinterpret_cast<VecD>(
+        _mm256_fmadd_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
+#else
+    return a * b + c;
+#endif
+}
+
 // max(a, b); a NaN in either gives b, as x86 does. The zero-masked AVX-512 forms compile to the plain instructions; GCC
 // 12 warns of an uninitialised variable inside its own header for the unmasked ones.
 [[gnu::always_inline]] inline VecF vmax(VecF a, VecF b) {
@@ -145,11 +170,11 @@ template <class T>
     const VecF shifted = t + kMagic;
     const VecF f = t - (shifted - kMagic);
     VecF p = broadcast(0x1.5c08e6p-10f);
-    p = p * f + 0x1.3d0c52p-7f;
-    p = p * f + 0x1.c6b6e4p-5f;
-    p = p * f + 0x1.ebf918p-3f;
-    p = p * f + 0x1.62e428p-1f;
-    p = p * f + 0x1.000002p+0f;
+    p = fmadd(p, f, broadcast(0x1.3d0c52p-7f));
+    p = fmadd(p, f, broadcast(0x1.c6b6e4p-5f));
+    p = fmadd(p, f, broadcast(0x1.ebf918p-3f));
+    p = fmadd(p, f, broadcast(0x1.62e428p-1f));
+    p = fmadd(p, f, broadcast(0x1.000002p+0f));
     return reinterpret_cast<VecF>(reinterpret_cast<VecI>(p) + (reinterpret_cast<VecI>(shifted) << 23));
 }
 [[gnu::always_inline]] inline VecD exp2_clamped(VecD t) {
@@ -158,17 +183,17 @@ template <class T>
     const VecD shifted = t + kMagic;
     const VecD f = t - (shifted - kMagic);
     VecD p = broadcast(0x1.c08f918323219p-32);
-    p = p * f + 0x1.e5fc666450e4dp-28;
-    p = p * f + 0x1.b5406b96fdf5cp-24;
-    p = p * f + 0x1.62bfd99f06163p-20;
-    p = p * f + 0x1.ffcbef3124659p-17;
-    p = p * f + 0x1.43091307a8d4ap-13;
-    p = p * f + 0x1.5d87fe7b6970dp-10;
-    p = p * f + 0x1.3b2ab6fba2500p-7;
-    p = p * f + 0x1.c6b08d70491bbp-5;
-    p = p * f + 0x1.ebfbdff82c596p-3;
-    p = p * f + 0x1.62e42fefa39f2p-1;
-    p = p * f + 1.0;
+    p = fmadd(p, f, broadcast(0x1.e5fc666450e4dp-28));
+    p = fmadd(p, f, broadcast(0x1.b5406b96fdf5cp-24));
+    p = fmadd(p, f, broadcast(0x1.62bfd99f06163p-20));
+    p = fmadd(p, f, broadcast(0x1.ffcbef3124659p-17));
+    p = fmadd(p, f, broadcast(0x1.43091307a8d4ap-13));
+    p = fmadd(p, f, broadcast(0x1.5d87fe7b6970dp-10));
+    p = fmadd(p, f, broadcast(0x1.3b2ab6fba2500p-7));
+    p = fmadd(p, f, broadcast(0x1.c6b08d70491bbp-5));
+    p = fmadd(p, f, broadcast(0x1.ebfbdff82c596p-3));
+    p = fmadd(p, f, broadcast(0x1.62e42fefa39f2p-1));
+    p = fmadd(p, f, broadcast(1.0));
     return reinterpret_cast<VecD>(reinterpret_cast<VecL>(p) + (reinterpret_cast<VecL>(shifted) << 52));
 }
 

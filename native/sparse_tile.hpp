@@ -44,7 +44,7 @@ template <class T, class Op, int B, bool kStoreValues>
             if constexpr (kStoreValues)
                 store(values + r * value_stride + v * W, value);
             else
-                total[r] = value * load(sv.weights + at) + total[r];
+                total[r] = fmadd(value, load(sv.weights + at), total[r]);
         }
     }
 }
@@ -111,7 +111,7 @@ void finish_row(const Panels<T>& sv, const T* products, T row_const, T* scratch,
             for (std::ptrdiff_t at = first; at < last; at += W) {
                 const Vec<T> value = Op::stored_value(load(products + at), load(sv.sparse_const + at), row_const, sv);
                 if (sv.n_cols == 1)
-                    total = value * load(sv.weights + at) + total;
+                    total = fmadd(value, load(sv.weights + at), total);
                 else
                     store(scratch + (at - first), value);
             }

@@ -30,7 +30,7 @@ template <class T, int R, int V>
             for (int r = 0; r < R; ++r) {
                 const Vec<T> value = broadcast(values[r * value_stride + s]);
 #pragma GCC unroll 4
-                for (int v = 0; v < V; ++v) acc[r][v] = value * w[v] + acc[r][v];
+                for (int v = 0; v < V; ++v) acc[r][v] = fmadd(value, w[v], acc[r][v]);
             }
         }
 #pragma GCC unroll 8
@@ -69,7 +69,7 @@ template <class T, int R, int C>
         for (int r = 0; r < R; ++r) {
             const Vec<T> value = load(values + r * value_stride + s);
 #pragma GCC unroll 4
-            for (int c = 0; c < C; ++c) acc[r][c] = value * w[c] + acc[r][c];
+            for (int c = 0; c < C; ++c) acc[r][c] = fmadd(value, w[c], acc[r][c]);
         }
     }
     for (int r = 0; r < R; ++r)

@@ -193,7 +193,9 @@ def test_decision_values_of_csr_rows_do_not_depend_on_the_rows_beside_them(kerne
     fast = svelto.accelerate(machine, method="exact")
     rng = np.random.default_rng(0)
     # From nearly empty to nearly full rows: some are visited element by element, others as dense tiles.
-    Z = sparse.csr_matrix(np.where(rng.random((60, 30)) < np.linspace(0, 1, 60)[:, None], rng.normal(size=(60, 30)), 0.0))
+    Z = sparse.csr_matrix(
+        np.where(rng.random((60, 30)) < np.linspace(0, 1, 60)[:, None], rng.normal(size=(60, 30)), 0.0)
+    )
     whole = fast.decision_function(Z)
     assert_array_equal(np.concatenate([fast.decision_function(Z[[i]]) for i in range(60)]), whole)
 
