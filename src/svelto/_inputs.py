@@ -59,9 +59,9 @@ def _check_sparse(X: Any) -> Any:
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()
-    contiguous = all(array.flags.c_contiguous for array in (rows.data, rows.indices, rows.indptr))
-    if not contiguous or rows.indices.dtype != rows.indptr.dtype:
-        rows = rows.copy()  # arrays put in by hand; those of a new matrix are contiguous and of one type
+    plain = all(array.flags.c_contiguous and array.flags.aligned for array in (rows.data, rows.indices, rows.indptr))
+    if not plain or rows.indices.dtype != rows.indptr.dtype:
+        rows = rows.copy()  # arrays put in by hand; those of a new matrix are contiguous, aligned and of one type
     return rows
 
 
@@ -115,7 +115,7 @@ def _check_dense(X: Any) -> np.ndarray[Any, Any]:
     if not rows.dtype.isnative:
         rows = rows.astype(rows.dtype.newbyteorder("="))
     if rows.dtype.kind == "f" and not _strides_fit(rows):
-        rows = np.ascontiguousarray(rows)
+        rows = rows.copy()  # not ascontiguousarray: that keeps rows that are contiguous but not aligned
     return rows
 
 
