@@ -131,6 +131,8 @@ Machine read_machine(const nb::dict& fields) {
     m.intercept = array<double>(fields, "intercept", m.n_scores);
     m.coef_sum = array<double>(fields, "coef_sum", m.n_scores);
     Reference& r = m.reference;
+    m.coef_total = get<double>(fields, "coef_total");
+    m.vector_norm = get<double>(fields, "vector_norm");
     r.gamma = get<double>(fields, "gamma");
     r.coef0 = get<double>(fields, "coef0");
     r.degree = get<int>(fields, "degree");

@@ -16,10 +16,12 @@ struct RowBound {
 
 // What is known of a packed query, in the units of its packing.
 struct RowNorms {
-    double centred2 = 0.0;       // ||x||_2 after the centre was taken off
-    double stored2 = 0.0;        // ||x||_2 of the values that enter the products (dense: the same)
-    double norm1 = 0.0;          // ||x||_1 of the values that enter the sums
-    int n_terms = 0;             // terms of a pair sum
+    double centred2 = 0.0;  // ||x||_2 after the centre was taken off
+    double stored2 = 0.0;   // ||x||_2 of the values that enter the products (dense: the same)
+    double norm1 = 0.0;     // ||x||_1 of the values that enter the sums
+    int n_terms = 0;        // terms of a pair sum
+    bool stored = false;    // CSR panels: only stored features were visited
+    bool postings = false;
     bool from_products = false;  // squared distances as |x|^2 + |s|^2 - 2 x.s of unscaled values
 };
 

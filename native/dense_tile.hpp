@@ -37,17 +37,31 @@ template <class T, class Op, int R, int B>
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
         for (int v = 0; v < B * kBlockVectors; ++v) sum[r][v] = Vec<T>{};
-    for (int k = 0; k < d; ++k) {
-        Vec<T> s[B * kBlockVectors];
+    const auto add = [&](int first, int last, Vec<T>(&to)[R][B* kBlockVectors]) __attribute__((always_inline)) {
+        for (int k = first; k < last; ++k) {
+            Vec<T> s[B * kBlockVectors];
 #pragma GCC unroll 8
-        for (int v = 0; v < B * kBlockVectors; ++v)
-            s[v] = load(block[v / kBlockVectors] + k * kPanelWidth<T> + (v % kBlockVectors) * W);
+            for (int v = 0; v < B * kBlockVectors; ++v)
+                s[v] = load(block[v / kBlockVectors] + k * kPanelWidth<T> + (v % kBlockVectors) * W);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const Vec<T> value = broadcast(x[k * x_stride + r]);
+            for (int r = 0; r < R; ++r) {
+                const Vec<T> value = broadcast(x[k * x_stride + r]);
 #pragma GCC unroll 8
-            for (int v = 0; v < B * kBlockVectors; ++v) sum[r][v] = Op::add_feature(sum[r][v], value, s[v]);
+                for (int v = 0; v < B * kBlockVectors; ++v) to[r][v] = Op::add_feature(to[r][v], value, s[v]);
+            }
         }
+    };
+    if (d <= kFeatureBlock) {
+        add(0, d, sum);
+        return;
+    }
+    for (int k = 0; k < d; k += kFeatureBlock) {
+        Vec<T> part[R][B * kBlockVectors] = {};
+        add(k, k + kFeatureBlock < d ? k + kFeatureBlock : d, part);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < B * kBlockVectors; ++v) sum[r][v] = sum[r][v] + part[r][v];
     }
 }
 

@@ -22,6 +22,9 @@ constexpr int kPanelWidth = kPanelBytes / static_cast<int>(sizeof(T));
 // Panels whose contributions are added in T before they join the double sum.
 constexpr int kChunkPanels = 8;
 
+// Features whose terms are added one after the other before their sum joins the pair sum.
+constexpr int kFeatureBlock = 64;
+
 // Support vectors packed in panels: panel p holds vectors p*W .. p*W+W-1, feature by feature: [n_panels][d][W].
 // Groups are consecutive panels whose weighted sums are kept apart (the classes, or the two signs of the weights), so
 // that |sum| of a group is the sum of magnitudes, which the rounding bound needs. Padding vectors have weight zero.

@@ -83,9 +83,10 @@ Fault read_dense(const RowSource& rows, std::int64_t row, double* out) noexcept 
 Fault read_stored(const RowSource& rows, std::int64_t row, std::int32_t* columns, double* values, int& n) noexcept {
     n = 0;
     if (!rows.is_csr) {
+        const Fault fault = read_dense(rows, row, values);  // scaled, where there is a scaler; then closed up in place
+        if (fault != Fault::none) return fault;
         for (int k = 0; k < rows.d; ++k) {
-            const double x = element(rows, row * rows.row_stride + k * rows.col_stride);
-            if (!std::isfinite(x)) return Fault::not_finite;
+            const double x = values[k];
             if (x == 0.0) continue;
             columns[n] = k;
             values[n++] = x;

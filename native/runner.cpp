@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#else
+#include <cfenv>
+#endif
 #include <optional>
 #include <vector>
 
@@ -172,6 +177,30 @@ class Worker {
     std::vector<std::int32_t> columns_;
 };
 
+// Round to nearest, denormals as they are, whatever the caller's thread was set to; restored at the end.
+class PlainArithmetic {
+  public:
+#if defined(__SSE2__)
+    PlainArithmetic() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+    ~PlainArithmetic() { _mm_setcsr(saved_); }
+
+  private:
+    unsigned saved_;
+#else
+    PlainArithmetic() {
+        std::fegetenv(&saved_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~PlainArithmetic() { std::fesetenv(&saved_); }
+
+  private:
+    std::fenv_t saved_;
+#endif
+  public:
+    PlainArithmetic(const PlainArithmetic&) = delete;
+    PlainArithmetic& operator=(const PlainArithmetic&) = delete;
+};
+
 // Rows of one scheduling step: enough for a full block, small enough that the threads finish together.
 int step_rows(std::int64_t n_rows, int capacity, int n_threads) {
     const std::int64_t share = (n_rows + n_threads - 1) / n_threads;
@@ -188,6 +217,7 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
     const int step = step_rows(rows.n_rows, workers[0]->capacity(), std::max(n_threads, 1));
     const std::int64_t n_steps = (rows.n_rows + step - 1) / step;
     for_blocks(n_steps, n_threads, [&](int thread, std::int64_t block) {
+        const PlainArithmetic plain;
         std::optional<Worker>& worker = workers[static_cast<std::size_t>(thread)];
         if (!worker) worker.emplace(machine, hot, rows);
         if (worker->outcome.bad_row >= 0)

@@ -16,11 +16,23 @@ template <class T, class Op, int B>
     constexpr int W = kLanes<T>;
 #pragma GCC unroll 8
     for (int v = 0; v < B * kBlockVectors; ++v) sum[v] = Vec<T>{};
-    for (int i = 0; i < n; ++i) {
-        const Vec<T> x = broadcast(value[i]);
+    for (int first = 0; first < n; first += kFeatureBlock) {
+        const int last = first + kFeatureBlock < n ? first + kFeatureBlock : n;
+        Vec<T> part[B * kBlockVectors] = {};
+        for (int i = first; i < last; ++i) {
+            const Vec<T> x = broadcast(value[i]);
 #pragma GCC unroll 8
-        for (int v = 0; v < B * kBlockVectors; ++v)
-            sum[v] = Op::add_stored(sum[v], x, load(block[v / kBlockVectors] + offset[i] + (v % kBlockVectors) * W));
+            for (int v = 0; v < B * kBlockVectors; ++v)
+                part[v] =
+                    Op::add_stored(part[v], x, load(block[v / kBlockVectors] + offset[i] + (v % kBlockVectors) * W));
+        }
+        if (n <= kFeatureBlock) {
+#pragma GCC unroll 8
+            for (int v = 0; v < B * kBlockVectors; ++v) sum[v] = part[v];
+            return;
+        }
+#pragma GCC unroll 8
+        for (int v = 0; v < B * kBlockVectors; ++v) sum[v] = sum[v] + part[v];
     }
 }
 

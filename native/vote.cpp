@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 // Compiled without contraction: the broken-tie values must round as scikit-learn's do.
 
@@ -30,7 +31,7 @@ void ovr_values(const double* scores, int n_classes, double* out) noexcept {
 
 int decide_broken_tie(const Machine& m, const double* scores, const double* bounds, double* votes) noexcept {
     double total = 0.0;
-    for (int p = 0; p < m.n_scores; ++p) total += bounds[p];
+    for (int p = 0; p < m.n_scores; ++p) total += bounds[p] + 2.0 * m.n_classes * 0x1p-53 * std::fabs(scores[p]);
     ovr_values(scores, m.n_classes, votes);
     const int best = first_largest(votes, m.n_classes);
     // A class value moves by at most a third of its confidence's error, plus its own rounding.
@@ -81,7 +82,10 @@ void assemble(const Machine& m, const double* parts, double scale, const RowBoun
     const auto put = [&](int score, double sum, double magnitude) {
         scores[score] = scale * sum + m.intercept[score];
         bounds[score] = bound.relative * scale * magnitude + bound.absolute * m.coef_sum[score] + bound.constant +
-                        0x1p-52 * std::fabs(m.intercept[score]);
+                        0x1p-52 * std::fabs(m.intercept[score]) + (m.n_sv + 4.0) * 0x1p-1073;
+        // Overflow anywhere, here or in the reference: no bound holds.
+        if (!(bounds[score] < 1e270) || !std::isfinite(scores[score]))
+            bounds[score] = std::numeric_limits<double>::infinity();
     };
     if (m.layout == Layout::single) {
         double sum = 0.0, magnitude = 0.0;

@@ -11,6 +11,11 @@ namespace {
 constexpr std::size_t kBlockBytes = 256 * 1024;
 constexpr int kMostRows = 128;
 
+// Squares of tiny values underflow; the sum of magnitudes is then the bound.
+double safe_norm(double sq_norm, double norm1) {
+    return sq_norm < 1e-250 ? norm1 : std::sqrt(sq_norm);
+}
+
 template <class T>
 const Panels<T>& panels_of(const Machine& m) {
     if constexpr (std::is_same_v<T, float>)
@@ -92,8 +97,8 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
         norm1 += std::fabs(static_cast<double>(packed));
     }
     dense_const_.get()[at] = static_cast<T>(0.5 * sq_norm);
-    const double norm2 = std::sqrt(sq_norm);
-    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d, false};
+    const double norm2 = safe_norm(sq_norm, norm1);
+    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d, false, false, false};
     return Fault::none;
 }
 
@@ -126,7 +131,8 @@ Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int r
     start_.push_back(static_cast<std::int64_t>(offset_.size()));
     const bool squares = panels_.pair == PairKind::sq_diff;
     stored_const_.push_back(static_cast<T>(squares ? sq_norm : 0.5 * sq_centred));
-    norms_[static_cast<std::size_t>(row)] = {std::sqrt(sq_centred), std::sqrt(sq_norm), norm1, n, squares};
+    norms_[static_cast<std::size_t>(row)] = {
+        std::sqrt(sq_centred), safe_norm(sq_norm, norm1), norm1, n, true, false, squares};
     return Fault::none;
 }
 
@@ -165,8 +171,8 @@ Fault RowBlock<T>::pack_postings(const RowSource& rows, std::int64_t number, int
             }
         }
         hot_.finish_f64(panels_, sums, sq_norm, scratch_.get(), parts_.data() + slot(row) * part_stride_);
-        const double norm2 = std::sqrt(sq_norm);
-        norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n, true};
+        const double norm2 = safe_norm(sq_norm, norm1);
+        norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, n, false, true, true};
     }
     return Fault::none;
 }

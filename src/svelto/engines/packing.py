@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from svelto import _core
-from svelto._typing import FloatArray
+from svelto._typing import FloatArray, Rows
 from svelto.machine import KernelMachine
 
 KERNEL_CODES: Final = {"rbf": 0, "exponential": 1, "laplacian": 2, "poly": 3, "sigmoid": 4, "linear": 5}
@@ -78,6 +78,8 @@ def pack_machine(machine: KernelMachine, *, single_pair: str | None, use_posting
         "is_grouped": machine.is_grouped,
         "intercept": machine.intercept,
         "coef_sum": _coef_sums(machine),
+        "vector_norm": _largest_norm(machine.support_vectors),
+        "coef_total": float(np.abs(machine.dual_coef).sum(axis=1).max()),
         "dual_coef": np.ascontiguousarray(machine.dual_coef),
     }
     if machine.is_grouped:
@@ -109,9 +111,7 @@ def group_vectors(machine: KernelMachine) -> Grouping:
     if machine.is_grouped:
         assert machine.n_support is not None
         members = np.split(everything, np.cumsum(machine.n_support)[:-1])
-        one_signed = all(
-            (coef[:, m] >= 0).all(axis=1).sum() + (coef[:, m] <= 0).all(axis=1).sum() >= len(coef) for m in members
-        )
+        one_signed = all(((coef[:, m] >= 0).all(axis=1) | (coef[:, m] <= 0).all(axis=1)).all() for m in members)
         return _with_magnitudes("classes", members, coef, needs_sign and not one_signed)
     if machine.n_scores == 1:
         if not needs_sign:
@@ -142,7 +142,7 @@ def _coef_sums(machine: KernelMachine) -> FloatArray:
     if machine.kernel.name == "linear":
         vectors = np.abs(machine.support_vectors)
         per_score = [np.asarray(row @ vectors).ravel() for row in expand_rows(machine, absolute)]
-        return np.array([float(np.linalg.norm(row)) for row in per_score])
+        return np.array([_largest_norm(row[None, :]) for row in per_score])
     return np.array([float(row.sum()) for row in expand_rows(machine, absolute)])
 
 
@@ -224,7 +224,8 @@ def _panel_array(vectors: np.ndarray[Any, Any], positions: Any, n_panels: int, w
 
 def _constants(values: FloatArray, positions: Any, size: int, dtype: Any) -> np.ndarray[Any, Any]:
     packed = np.zeros(size, dtype=dtype)
-    packed[positions] = values
+    with np.errstate(over="ignore", under="ignore"):
+        packed[positions] = values
     return aligned(packed)
 
 
@@ -234,8 +235,26 @@ def _dense(machine: KernelMachine) -> FloatArray:
     return dense
 
 
+def _power_of_two(value: float) -> float:
+    """A power of two near the value: scaling by it is exact."""
+    return math.ldexp(1.0, min(max(math.frexp(value)[1], -1020), 1020))
+
+
+def _largest_norm(vectors: Rows) -> float:
+    """Largest Euclidean norm of a row; neither underflows nor overflows before the result does."""
+    values = vectors.data if sparse.issparse(vectors) else vectors
+    largest = float(np.abs(values).max(initial=0.0))
+    if not 0.0 < largest < math.inf:
+        return largest
+    unit = _power_of_two(largest)
+    if sparse.issparse(vectors):
+        scaled = vectors / unit
+        return unit * math.sqrt(float(scaled.multiply(scaled).sum(axis=1).max()))
+    return unit * float(np.linalg.norm(vectors / unit, axis=1).max())
+
+
 def _stats(vectors: FloatArray, centre2: float = 0.0) -> FloatArray:
-    norms = np.linalg.norm(vectors, axis=1).max(), np.abs(vectors).sum(axis=1).max()
+    norms = _largest_norm(vectors), np.abs(vectors).sum(axis=1).max()
     return np.array([*norms, centre2, vectors.shape[1]])
 
 
@@ -262,17 +281,27 @@ def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
     rounding. The product form also folds sqrt(2 gamma / ln 2) into both sides.
     """
     kernel, vectors, width = machine.kernel, _dense(machine), _core.PANEL_WIDTH_F32
-    scale_of_weights = 2.0 ** math.ceil(math.log2(max(float(np.abs(machine.dual_coef).max()), 1e-300)))
+    scale_of_weights = _power_of_two(max(float(np.abs(machine.dual_coef).max()), 1e-300))
     fields["weight_scale"] = scale_of_weights
     positions = _add_layout(fields, "_f32", grouping, np.float32, width, grouping.columns / scale_of_weights)
     n_panels = fields["n_panels_f32"]
     is_distance = kernel.name in ("rbf", "exponential")
     centre = vectors.mean(axis=0) if is_distance else np.zeros(vectors.shape[1])
+    # Powers of two keep the packed values near one, so that neither tiny nor huge data leave float32's range.
     if pair == "dot":
-        row_scale = math.sqrt(2.0 * kernel.gamma * LOG2_E) if kernel.name == "rbf" else kernel.gamma
+        if kernel.name == "rbf":
+            vector_scale = row_scale = math.sqrt(2.0 * kernel.gamma * LOG2_E)
+        else:
+            vector_scale = 1.0 / _power_of_two(max(float(np.abs(vectors).max()), 1e-300))
+            row_scale = kernel.gamma / vector_scale
+        scale = 0.0
     else:
-        row_scale = 1.0
-    vector_scale = row_scale if kernel.name == "rbf" else 1.0
+        rate = kernel.gamma * LOG2_E
+        root = math.sqrt(rate) if kernel.name == "rbf" else rate
+        vector_scale = row_scale = _power_of_two(root) if 0.0 < root < math.inf else 0.0
+        scale = (
+            0.0 if row_scale == 0.0 else -(rate / row_scale / row_scale if kernel.name == "rbf" else rate / row_scale)
+        )
     with np.errstate(over="ignore", under="ignore"):  # what does not fit gets an infinite bound and goes to float64
         packed = ((vectors - centre) * vector_scale).astype(np.float32)
     exact = packed.astype(np.float64)
@@ -287,7 +316,7 @@ def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
     fields["vector_const_f32"] = _constants(constant, positions, n_panels * width, np.float32)
     fields["sparse_const_f32"] = _constants(sparse_constant, positions, n_panels * width, np.float32)
     fields["stats_f32"] = _stats(exact, centre2)
-    fields["scale_f32"] = -kernel.gamma * LOG2_E
+    fields["scale_f32"] = scale
     fields["row_scale_f32"] = row_scale
     fields["has_centre"] = is_distance
     fields["centre"] = centre
