@@ -88,6 +88,8 @@ class ExactEngine:
         self.level = instruction_level()
         self._build()
 
+    # What overflows while packing has an infinite bound afterwards and is left to the next tier: nothing to warn of.
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def _build(self) -> None:
         machine = self.machine
         self.uses_postings = _prefers_postings(machine)

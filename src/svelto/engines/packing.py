@@ -224,8 +224,7 @@ def _panel_array(vectors: np.ndarray[Any, Any], positions: Any, n_panels: int, w
 
 def _constants(values: FloatArray, positions: Any, size: int, dtype: Any) -> np.ndarray[Any, Any]:
     packed = np.zeros(size, dtype=dtype)
-    with np.errstate(over="ignore", under="ignore"):
-        packed[positions] = values
+    packed[positions] = values
     return aligned(packed)
 
 
@@ -302,8 +301,7 @@ def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
         scale = (
             0.0 if row_scale == 0.0 else -(rate / row_scale / row_scale if kernel.name == "rbf" else rate / row_scale)
         )
-    with np.errstate(over="ignore", under="ignore"):  # what does not fit gets an infinite bound and goes to float64
-        packed = ((vectors - centre) * vector_scale).astype(np.float32)
+    packed = ((vectors - centre) * vector_scale).astype(np.float32)
     exact = packed.astype(np.float64)
     centre2 = float(np.linalg.norm(centre * row_scale))
     if pair == "abs_diff":
