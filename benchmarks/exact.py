@@ -31,7 +31,7 @@ from _overheads import extra_memory, one_row_latency
 from _peak import ideal_seconds, rates
 from _rivals import BUILDERS, Side, build
 from _tables import compact, into_readme, markdown
-from _timing import interleave, spread, thread_count
+from _timing import Measure, interleave, spread, thread_count
 from svelto.datasets import DatasetNotFoundError
 from svelto.engines.exact import instruction_level
 
@@ -110,8 +110,10 @@ def run_case(
                 others = OtherLoad()
                 for name, batch in BATCHES.items():
                     tick(f"{case.name}: threads {n_threads}, batch {name}")
-                    cells = _time_batch(sides, n_threads, name, min(batch, case.X_test.shape[0]), repeats)
+                    n_rows = min(batch, case.X_test.shape[0])
+                    cells, failures = _time_batch(sides, n_threads, name, n_rows, repeats)
                     result["cells"] += cells
+                    result["unavailable"].update(failures)
                 result["other_load"][str(n_threads)] = others.cores()
             finally:
                 for side in sides.values():
@@ -130,13 +132,40 @@ def _compare_labels(differences: dict[str, Any], sides: dict[str, Side], case: C
         differences[name] = {"differences": max(count, before["differences"]), "rows": side.n_rows}
 
 
-def _time_batch(sides: dict[str, Side], n_threads: int, name: str, batch: int, repeats: int) -> list[dict[str, Any]]:
+def _guarded(key: str, measure: Measure, failures: dict[str, str]) -> Measure:
+    """A measure that notes a rival's failure and goes on: some rivals cannot take every row (such as an empty one)."""
+
+    def guarded() -> tuple[float, float]:
+        try:
+            return measure()
+        except Exception as error:
+            if key == "svelto":
+                raise
+            failures[key] = f"failed: {type(error).__name__}: {error}"
+            return np.nan, np.nan
+
+    return guarded
+
+
+def _time_batch(
+    sides: dict[str, Side], n_threads: int, name: str, batch: int, repeats: int
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Cells of one batch size, and what went wrong with rivals that have none."""
     # svm-predict has one thread and starts processes: once is enough.
     timed_sides = {key: side for key, side in sides.items() if not side.only_all or (name == "all" and n_threads == 1)}
-    measures = {key: side.measure(batch) for key, side in timed_sides.items()}
+    failures: dict[str, str] = {}
+    measures = {}
+    for key, side in timed_sides.items():
+        try:
+            measures[key] = _guarded(key, side.measure(batch), failures)
+        except Exception as error:
+            if key == "svelto":
+                raise
+            failures[key] = f"failed: {type(error).__name__}: {error}"
     seconds = interleave(measures, repeats)
+    timed_sides = {key: side for key, side in timed_sides.items() if key not in failures}
     per_row = {key: seconds[key] / min(batch, side.n_rows) for key, side in timed_sides.items()}
-    return [
+    cells = [
         {
             "side": key,
             "batch": name,
@@ -151,6 +180,7 @@ def _time_batch(sides: dict[str, Side], n_threads: int, name: str, batch: int, r
         }
         for key, side in timed_sides.items()
     ]
+    return cells, failures
 
 
 @contextlib.contextmanager

@@ -6,10 +6,12 @@
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <tuple>
 
 #include "dispatch.hpp"
+#include "plain_arithmetic.hpp"
 #include "reference.hpp"
 #include "runner.hpp"
 #include "vote.hpp"
@@ -302,6 +304,7 @@ void vote_values(const Matrix<double>& values, const Matrix<double>& dual_coef, 
     require(labels.shape(0) == n && scores.shape(0) == n && scores.shape(1) == intercept.shape(0),
             "wrong output shape");
     const nb::gil_scoped_release nogil;
+    const PlainArithmetic plain;
     std::vector<double> votes(static_cast<std::size_t>(2 * n_classes + 2));
     for (std::size_t i = 0; i < n; ++i) {
         double* row = scores.data() + i * scores.shape(1);
@@ -309,6 +312,16 @@ void vote_values(const Matrix<double>& values, const Matrix<double>& dual_coef, 
         labels.data()[i] = label_of(m, row, votes.data());
     }
 }
+
+// `with PlainArithmetic():` for the NumPy code that packs a machine.
+class PlainContext {
+  public:
+    void enter() { mode_.emplace(); }
+    void exit(const nb::args&) { mode_.reset(); }
+
+  private:
+    std::optional<PlainArithmetic> mode_;
+};
 
 template <class T>
 void exp2_level(const std::string& level, const Vector<T>& in,
@@ -341,6 +354,10 @@ NB_MODULE(_core, m) {
     m.def("vote_values", &vote_values, "values"_a.noconvert(), "dual_coef"_a.noconvert(), "intercept"_a.noconvert(),
           "class_start"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a, "labels"_a.noconvert(),
           "scores"_a.noconvert());
+    nb::class_<PlainContext>(m, "PlainArithmetic")
+        .def(nb::init<>())
+        .def("__enter__", &PlainContext::enter)
+        .def("__exit__", &PlainContext::exit);
     nb::class_<Engine>(m, "Engine")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("predict_dense", &Engine::predict_dense, "X"_a.noconvert(), "out"_a.noconvert(), "precision"_a, "scale"_a,

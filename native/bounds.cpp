@@ -102,7 +102,9 @@ ExponentError exponent_error(const Machine& m, PairKind pair, double scale, doub
 RowBound reference_error(const Machine& m, double largest) noexcept {
     const double z = kLn2 * std::min(largest, 1080.0) + 1.0;
     double relative = kUnit64 * ((m.d + 6.0) * z + m.n_sv + 8.0);
+    // Squares that underflow: their sum is off by d of the smallest numbers, its root by the root of that.
     if (m.kernel == KernelKind::exponential) relative += m.reference.gamma * std::sqrt(2.0 * m.d) * 0x1p-537;
+    if (m.kernel == KernelKind::rbf) relative += m.reference.gamma * m.d * 0x1p-1074;
     return {relative, 0x1p-1020, 0.0};
 }
 
@@ -125,7 +127,7 @@ RowBound product_kernel(const Machine& m, double x2, double s2, const RowNorms& 
     const double sums = a.unit * (a.sum_depth + 4.0) + kUnit64 * (m.n_sv + 4.0);
     if (m.kernel == KernelKind::linear)
         return {0.0, kSlack * kUnit64 * (depth + n + 2.0 * m.n_sv + 8.0) * product,
-                (m.n_sv + 2.0) * (x.norm1 + m.coef_total + 1.0) * 0x1p-1073};
+                (m.n_sv + n + 2.0) * (x.norm1 + m.coef_total + 1.0) * 0x1p-1073};
     if (m.kernel == KernelKind::sigmoid) return {0.0, kSlack * (inner_error + 8.0 * a.unit + sums), 0.0};
     const double p = m.reference.degree;
     const double largest = std::pow(inner + inner_error, p);

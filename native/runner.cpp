@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#if defined(__SSE2__)
-#include <immintrin.h>
-#else
-#include <cfenv>
-#endif
 #include <optional>
 #include <vector>
 
 #include "bounds.hpp"
 #include "parallel.hpp"
+#include "plain_arithmetic.hpp"
 #include "reference.hpp"
 #include "vote.hpp"
 #include "workspace.hpp"
@@ -175,30 +171,6 @@ class Worker {
     std::vector<std::int64_t> numbers_;
     std::vector<double> scores_, bounds_, votes_, values_, row_;
     std::vector<std::int32_t> columns_;
-};
-
-// Round to nearest, denormals as they are, whatever the caller's thread was set to; restored at the end.
-class PlainArithmetic {
-  public:
-#if defined(__SSE2__)
-    PlainArithmetic() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
-    ~PlainArithmetic() { _mm_setcsr(saved_); }
-
-  private:
-    unsigned saved_;
-#else
-    PlainArithmetic() {
-        std::fegetenv(&saved_);
-        std::fesetenv(FE_DFL_ENV);
-    }
-    ~PlainArithmetic() { std::fesetenv(&saved_); }
-
-  private:
-    std::fenv_t saved_;
-#endif
-  public:
-    PlainArithmetic(const PlainArithmetic&) = delete;
-    PlainArithmetic& operator=(const PlainArithmetic&) = delete;
 };
 
 // Rows of one scheduling step: enough for a full block, small enough that the threads finish together.

@@ -86,7 +86,8 @@ class ExactEngine:
         self.machine = machine
         self.precision = precision
         self.level = instruction_level()
-        self._build()
+        with _core.PlainArithmetic():
+            self._build()
 
     # What overflows while packing has an infinite bound afterwards and is left to the next tier: nothing to warn of.
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -127,7 +128,8 @@ class ExactEngine:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.machine, self.precision = state["machine"], state["precision"]
         self.level = instruction_level()
-        self._build()
+        with _core.PlainArithmetic():
+            self._build()
 
     @property
     def nbytes(self) -> int:

@@ -293,6 +293,8 @@ def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
         else:
             vector_scale = 1.0 / _power_of_two(max(float(np.abs(vectors).max()), 1e-300))
             row_scale = kernel.gamma / vector_scale
+            if abs(row_scale) < 2.0**-900:  # it would lose digits to underflow, which no bound covers
+                vector_scale, row_scale = 1.0, kernel.gamma
         scale = 0.0
     else:
         rate = kernel.gamma * LOG2_E
