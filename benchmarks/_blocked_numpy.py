@@ -133,6 +133,34 @@ class BlockedNumpy:
         return best
 
 
+class PlainNumpy:
+    """Blocked NumPy as it is usually written: the product left to BLAS's threads, everything else on one thread."""
+
+    def __init__(self, machine: KernelMachine, rows: Any) -> None:
+        vectors = machine.support_vectors
+        self.vectors = (vectors.toarray() if sparse.issparse(vectors) else vectors).astype(np.float32)
+        self.norms = (self.vectors**2).sum(axis=1)
+        self.gamma = np.float32(machine.kernel.gamma)
+        self.vote = PairVote(machine)
+        self.block = BLOCKS[0]
+        trial = rows[:TRIAL_ROWS]
+
+        def run(block: int) -> None:
+            self.block = block
+            self.predict(trial)
+
+        self.block = fastest(useful_blocks(trial.shape[0], machine.n_sv), run)
+
+    def predict(self, X: Any) -> np.ndarray:
+        starts = range(0, X.shape[0], self.block)
+        return np.concatenate([self._labels(X[start : start + self.block]) for start in starts])
+
+    def _labels(self, X: Any) -> np.ndarray:
+        X = X.toarray() if sparse.issparse(X) else X
+        sq_dist = (X**2).sum(axis=1)[:, None] + self.norms - 2 * (X @ self.vectors.T)
+        return self.vote(np.exp(-self.gamma * sq_dist))
+
+
 def useful_blocks(n_rows: int, n_sv: int) -> list[int]:
     """Block lengths worth trying: not much longer than the rows at hand, not beyond the memory for kernel values."""
     return [b for b in BLOCKS if b == BLOCKS[0] or (b * n_sv <= MOST_VALUES and b <= 2 * n_rows)]

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 import svelto
-from _blocked_numpy import BlockedNumpy
+from _blocked_numpy import BlockedNumpy, PlainNumpy
 from _cases import Case, kept
 from _onnx_rival import OnnxMachine
 from _svm_predict import SvmPredict
@@ -96,6 +96,13 @@ def build_numpy(case: Case, n_threads: int, max_rows: int) -> Side:
     return Side("NumPy", blocked.predict, rows, n_threads, note=note, close=blocked.close)
 
 
+def build_plain_numpy(case: Case, n_threads: int, max_rows: int) -> Side:
+    """Blocked NumPy as it is usually written."""
+    rows = case.X_test.astype(np.float32)
+    plain = PlainNumpy(case.machine, rows)
+    return Side("plain NumPy", plain.predict, rows, n_threads, note=f"blocks of {plain.block} rows")
+
+
 def build_onnxruntime(case: Case, n_threads: int, max_rows: int) -> Side:
     """Run the ONNX graph."""
     import onnx  # noqa: F401 - named first, so that a missing one is named
@@ -130,6 +137,7 @@ BUILDERS: dict[str, Callable[[Case, int, int], Side]] = {
     "svelto": build_svelto,
     "SVC.predict": build_sklearn,
     "intelex": build_intelex,
+    "plain NumPy": build_plain_numpy,
     "NumPy": build_numpy,
     "onnxruntime": build_onnxruntime,
     "svm-predict": build_svm_predict,

@@ -6,7 +6,7 @@ from typing import Any
 
 # Other processes may use this much of one core before the table says so.
 MOST_OTHER_LOAD = 0.1
-RIVALS = ("SVC.predict", "intelex", "NumPy", "onnxruntime")
+RIVALS = ("SVC.predict", "intelex", "plain NumPy", "NumPy", "onnxruntime")
 
 
 def markdown(results: dict[str, Any]) -> str:
@@ -109,7 +109,9 @@ def legend(results: dict[str, Any]) -> str:
         "Times are for all test rows in one call unless stated. RIVAL / svelto: the rival's time over svelto's at "
         f"{most} threads, median over repeats; above 1, svelto is faster. SVC.predict has one thread and is timed on "
         f"at most {results['options']['max_rows']:,} rows, scaled per row. Labels that differ: svelto against "
-        "SVC.predict, on every test row. Rivals get float32 rows (onnxruntime dense ones), converted outside of the "
+        "SVC.predict, on every test row. Plain NumPy is blocked NumPy as it is usually written, with BLAS's threads; "
+        "NumPy is the fastest we could write, with threads of its own. Rivals get float32 rows (onnxruntime dense "
+        "ones), converted outside of the "
         "timing; svelto gets float64. intelex is trained anew on float32 rows. Share of peak: time at the machine's "
         "best sgemm and vectorised-exp rates over svelto's time, dense rows only. After a pause (below): the first "
         "call after the process was idle for some milliseconds, when threads have to be started or woken."
