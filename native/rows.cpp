@@ -53,6 +53,13 @@ std::int64_t stored_count(const RowSource& rows, std::int64_t row) noexcept {
     return last - first;
 }
 
+std::int64_t nonzero_count(const RowSource& rows, std::int64_t row, std::int64_t enough) noexcept {
+    std::int64_t count = 0;
+    for (int k = 0; k < rows.d && count < enough; ++k)
+        count += element(rows, row * rows.row_stride + k * rows.col_stride) != 0.0;
+    return count;
+}
+
 Fault read_dense(const RowSource& rows, std::int64_t row, double* out) noexcept {
     bool finite = true;
     if (rows.is_csr) {

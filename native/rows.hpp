@@ -42,7 +42,11 @@ Fault read_dense(const RowSource& rows, std::int64_t row, double* out) noexcept;
 // Number of stored elements of a CSR row, or -1 if the row's bounds contradict the arrays.
 std::int64_t stored_count(const RowSource& rows, std::int64_t row) noexcept;
 
-// Reads the stored elements of a CSR row, zeros left out; `n` receives how many there are.
+// Number of elements that are not zero, of a dense row before scaling; at least `enough` once that many are found.
+std::int64_t nonzero_count(const RowSource& rows, std::int64_t row, std::int64_t enough) noexcept;
+
+// Reads the stored elements of a CSR row (of a dense row those that are not zero; room for d is needed), zeros left
+// out; `n` receives how many there are.
 Fault read_stored(const RowSource& rows, std::int64_t row, std::int32_t* columns, double* values, int& n) noexcept;
 
 }  // namespace svelto

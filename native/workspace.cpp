@@ -38,12 +38,15 @@ RowBlock<T>::RowBlock(const Machine& machine, const HotTable& hot)
     scratch_.reserve(scratch_size(panels_));
 }
 
-// A CSR row with few stored elements is worth visiting element by element; a fuller one is cheaper as part of a tile.
-// In float32 squared distances from norms and products would lose too much, so there differences take the dense way.
+// A row with few elements is worth visiting element by element, whether it came as CSR or as a dense row of mostly
+// zeros (one-hot data); a fuller one is cheaper as part of a tile. In float32 squared distances from norms and products
+// would lose too much, so there differences take the dense way. A scaler may move zeros, so scaled rows do too.
 template <class T>
 bool RowBlock<T>::prefers_stored(const RowSource& rows, std::int64_t number) const noexcept {
-    if (!rows.is_csr || (std::is_same_v<T, float> && panels_.pair == PairKind::sq_diff)) return false;
-    return 2 * stored_count(rows, number) < machine_.d;
+    if (std::is_same_v<T, float> && panels_.pair == PairKind::sq_diff) return false;
+    if (rows.is_csr) return 2 * stored_count(rows, number) < machine_.d;
+    const std::int64_t half = (machine_.d + 1) / 2;
+    return rows.scaling.form == ScalingForm::none && nonzero_count(rows, number, half) < half;
 }
 
 template <class T>
@@ -104,7 +107,7 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
 
 template <class T>
 Fault RowBlock<T>::pack_stored(const RowSource& rows, std::int64_t number, int row) {
-    const std::int64_t count = stored_count(rows, number);
+    const std::int64_t count = rows.is_csr ? stored_count(rows, number) : machine_.d;
     if (count < 0) return Fault::bad_index;
     row_.resize(static_cast<std::size_t>(count));
     columns_.resize(static_cast<std::size_t>(count));
