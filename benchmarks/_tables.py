@@ -111,9 +111,9 @@ def legend(results: dict[str, Any]) -> str:
         f"at most {results['options']['max_rows']:,} rows, scaled per row. Labels that differ: svelto against "
         "SVC.predict, on every test row. Plain NumPy is blocked NumPy as it is usually written, with BLAS's threads; "
         "NumPy is the fastest we could write, with threads of its own. Rivals get float32 rows (onnxruntime dense "
-        "ones), converted outside of the "
-        "timing; svelto gets float64. intelex is trained anew on float32 rows. Share of peak: time at the machine's "
-        "best sgemm and vectorised-exp rates over svelto's time, dense rows only. After a pause (below): the first "
+        "ones), converted outside of the timing; svelto gets float64. intelex is trained anew on float32 rows. Share "
+        "of peak: time at the machine's best sgemm and vectorised-exp rates over svelto's time, dense rows only; it "
+        "passes 100 % where most of a row is zero, because zeros are skipped. After a pause (below): the first "
         "call after the process was idle for some milliseconds, when threads have to be started or woken."
     )
 
