@@ -36,9 +36,9 @@ DATASETS = (
 SPLIT_TRAIN, SPLIT_TEST = 20_000, 20_000
 SEED = 0
 
-# (C, gamma), chosen on training rows alone. dna, letter and satimage: Hsu & Lin, "A comparison of methods for
-# multiclass support vector machines" (2002), one-against-one, on a validation part of the training rows. ijcnn1: the
-# sharp machine that the project's other pages use. The others: `python benchmarks/tune.py` (cross-validation on 1,500
+# (C, gamma); no test row was used to choose them. dna, letter and satimage: from memory of Hsu & Lin, "A comparison of
+# methods for multiclass support vector machines" (2002), not checked against the paper. ijcnn1: the sharp machine that
+# the project's other pages use. The others: `python benchmarks/tune.py` (cross-validation on 1,500
 # training rows).
 TUNED = {
     "ijcnn1": (16.0, 0.5),

@@ -1,7 +1,8 @@
 """Zero label differences on the papers' data, against scikit-learn and against LIBSVM's own svm-predict.
 
-Machines with LIBSVM's default parameters (C = 1, gamma = 1/d) and with larger C and sharper kernels, as tuning finds
-them. The small sets run in every test run; the full list of the larger ones is marked slow.
+Machines with LIBSVM's default parameters (C = 1, gamma = 1/d) and with larger C and sharper kernels, of the size that
+tuning finds (picked by hand, not searched). The small sets run in every test run; the full list of the larger ones is
+marked slow.
 """
 
 from __future__ import annotations
