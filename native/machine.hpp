@@ -48,7 +48,6 @@ struct Machine {
     int n_scores = 0;
     int n_classes = 0;
     bool break_ties = false;
-    bool start_in_f32 = false;  // first tier float32; otherwise float64
     bool has_f32 = false;
     bool use_postings = false;  // very sparse machines: float64 from an inverted index
     int abs_cols = 0;           // columns [abs_cols, 2 * abs_cols) hold |weights|; 0: groups have one sign each

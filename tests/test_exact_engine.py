@@ -190,3 +190,26 @@ def test_work_is_split_over_threads_without_changing_a_bit(kernel):
     one = run(machine, X, precision=0)[0]
     for threads in (2, 3, 8):
         assert_array_equal(run(machine, X, precision=0, threads=threads)[0], one)
+
+
+EXTREMES = {
+    "linear, every feature's product underflows": ("linear", 1, 2000, 1e-161, 1e-161, 1e300),
+    "poly, vectors tiny and rows huge": ("poly", 5, 3, 1e-300, 1e290, 1.0),
+    "sigmoid, vectors tiny and rows huge": ("sigmoid", 5, 3, 1e-300, 1e290, 1.0),
+    "poly, powers overflow": ("poly", 5, 3, 1e100, 1e100, 1.0),
+}
+
+
+@pytest.mark.parametrize("case", EXTREMES)
+def test_bounds_hold_where_numbers_underflow_or_overflow(case):
+    kernel, n_sv, d, size, reach, weight = EXTREMES[case]
+    machine = random_machine(kernel, n_sv=n_sv, d=d, spread=size, gamma=1.0, task="regression")
+    machine = replace(machine, dual_coef=machine.dual_coef * weight, intercept=[0.0])
+    X = np.random.default_rng(2).normal(size=(50, d)) * reach
+    reference, _ = run(machine, X, precision=2)
+    for precision in (0, 1):
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores, bounds = run(machine, X, precision=precision)
+            # An overflowed score comes from the reference itself: infinities and NaN must then be the very same.
+            same = (scores == reference) | (np.isnan(scores) & np.isnan(reference))
+            assert (same | (np.abs(scores - reference) <= bounds)).all()

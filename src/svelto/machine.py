@@ -19,7 +19,7 @@ Invariant: a `KernelMachine` that exists is consistent: lengths agree, every num
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
@@ -104,7 +104,6 @@ class KernelMachine:
     feature_names: np.ndarray[Any, Any] | None = None
     svm_type: str = "c_svc"
     source: str = "arrays"
-    _frozen: bool = field(default=True, repr=False)
 
     def __post_init__(self) -> None:
         _freeze(self)
