@@ -1,16 +1,8 @@
-// The only file that knows Python: checks shapes once, lets the interpreter go, computes nothing.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
+// With bind_tree.cpp the only file that knows Python: checks shapes once, lets the interpreter go, computes nothing.
 #include <cmath>
 #include <optional>
-#include <string>
-#include <tuple>
 
-#include "dispatch.hpp"
+#include "binding.hpp"
 #include "plain_arithmetic.hpp"
 #include "reference.hpp"
 #include "runner.hpp"
@@ -22,45 +14,7 @@ using namespace nb::literals;
 namespace {
 
 using namespace svelto;
-
-template <class T>
-using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
-using AnyVector = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Labels = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Scores = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-void require(bool condition, const char* message) {
-    if (!condition) throw nb::value_error(message);
-}
-
-// A value of the `fields` dict, as T.
-template <class T>
-T get(const nb::dict& fields, const char* name) {
-    if (!fields.contains(name)) throw nb::key_error(name);
-    return nb::cast<T>(fields[name]);
-}
-
-// An array of the `fields` dict: checked length and alignment, kept alive by the dict's owner.
-template <class T>
-const T* array(const nb::dict& fields, const std::string& name, std::int64_t size) {
-    if (!fields.contains(name.c_str())) throw nb::key_error(name.c_str());
-    auto values = nb::cast<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>(fields[name.c_str()]);
-    if (static_cast<std::int64_t>(values.size()) != size)
-        throw nb::value_error(
-            (name + " has " + std::to_string(values.size()) + " elements; expected " + std::to_string(size)).c_str());
-    return values.data();
-}
-
-template <class T>
-const T* aligned(const nb::dict& fields, const std::string& name, std::int64_t size) {
-    const T* data = array<T>(fields, name, size);
-    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0)
-        throw nb::value_error((name + " is not 64-byte aligned").c_str());
-    return data;
-}
+using namespace svelto::binding;
 
 template <class T>
 Panels<T> read_panels(const nb::dict& fields, const std::string& suffix, const Machine& m) {
@@ -170,40 +124,6 @@ Machine read_machine(const nb::dict& fields) {
     return m;
 }
 
-RowSource dense_source(const AnyMatrix& X) {
-    RowSource rows;
-    if (X.dtype() == nb::dtype<float>())
-        rows.type = ElementType::float32;
-    else
-        require(X.dtype() == nb::dtype<double>(), "rows must be float32 or float64");
-    rows.data = X.data();
-    rows.row_stride = X.stride(0);
-    rows.col_stride = X.stride(1);
-    rows.n_rows = static_cast<std::int64_t>(X.shape(0));
-    rows.d = static_cast<int>(X.shape(1));
-    return rows;
-}
-
-RowSource csr_source(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, int d) {
-    RowSource rows;
-    rows.is_csr = true;
-    if (data.dtype() == nb::dtype<float>())
-        rows.type = ElementType::float32;
-    else
-        require(data.dtype() == nb::dtype<double>(), "CSR values must be float32 or float64");
-    rows.wide_indices = indices.dtype() == nb::dtype<std::int64_t>();
-    require(rows.wide_indices || indices.dtype() == nb::dtype<std::int32_t>(), "CSR indices must be int32 or int64");
-    require(indices.dtype() == row_start.dtype(), "CSR indices and indptr must have one dtype");
-    require(row_start.shape(0) >= 1 && indices.shape(0) == data.shape(0), "CSR arrays disagree in length");
-    rows.data = data.data();
-    rows.indices = indices.data();
-    rows.row_start = row_start.data();
-    rows.n_rows = static_cast<std::int64_t>(row_start.shape(0)) - 1;
-    rows.n_stored = static_cast<std::int64_t>(data.shape(0));
-    rows.d = d;
-    return rows;
-}
-
 using OutcomeTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, int, std::int64_t>;
 OutcomeTuple as_tuple(const Outcome& o) {
     return {o.settled_f32, o.settled_f64, o.settled_reference, o.bad_row, static_cast<int>(o.fault), o.passes};
@@ -212,18 +132,11 @@ OutcomeTuple as_tuple(const Outcome& o) {
 // A machine ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
 class Engine {
   public:
-    Engine(nb::dict fields, const std::string& level) : fields_(std::move(fields)), machine_(read_machine(fields_)) {
-        hot_ = find_level(level);
-        if (hot_ == nullptr) throw nb::value_error(("instruction level '" + level + "' is not available here").c_str());
-        const int form = get<int>(fields_, "scaling_form");
-        if (form != 0) {
-            scaling_.form = static_cast<ScalingForm>(form);
-            scaling_.shift = array<double>(fields_, "scaling_shift", machine_.d);
-            scaling_.factor = array<double>(fields_, "scaling_factor", machine_.d);
-            scaling_.low = get<double>(fields_, "scaling_low");
-            scaling_.high = get<double>(fields_, "scaling_high");
-        }
-    }
+    Engine(nb::dict fields, const std::string& level)
+        : fields_(std::move(fields)),
+          machine_(read_machine(fields_)),
+          hot_(&level_table(level)),
+          scaling_(read_scaling(fields_, machine_.d)) {}
 
     OutcomeTuple predict_dense(const AnyMatrix& X, Labels out, int precision, bool scale, int n_threads) const {
         return predict(prepared(dense_source(X), scale), out, precision, n_threads);
@@ -326,8 +239,7 @@ class PlainContext {
 template <class T>
 void exp2_level(const std::string& level, const Vector<T>& in,
                 nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
-    const HotTable* hot = find_level(level);
-    require(hot != nullptr, "instruction level is not available here");
+    const HotTable* hot = &level_table(level);
     require(in.shape(0) == out.shape(0), "in and out disagree in length");
     const nb::gil_scoped_release nogil;
     if constexpr (std::is_same_v<T, float>)
@@ -368,4 +280,5 @@ NB_MODULE(_core, m) {
              "precision"_a, "scale"_a, "n_threads"_a)
         .def("scores_csr", &Engine::scores_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
              "row_start"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(), "precision"_a, "n_threads"_a);
+    bind_tree(m);
 }

@@ -4,6 +4,7 @@
 #include "dense_tile.hpp"
 #include "kernel_ops.hpp"
 #include "sparse_tile.hpp"
+#include "tree_tile.hpp"
 
 namespace svelto::SVELTO_NAMESPACE {
 namespace {
@@ -70,6 +71,7 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 const HotTable table = {
     kLevelName,    kTileRows<float>, kTileRows<double>, kLanes<float>, kLanes<double>,    dense<float>,
     dense<double>, sparse<float>,    sparse<double>,    finish,        exp2_array<float>, exp2_array<double>,
+    walk_rows,     evaluate_leaves,  square_distances,  project_rows,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

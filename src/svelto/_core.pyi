@@ -6,7 +6,11 @@ from numpy.typing import NDArray
 # Rows settled in float32, float64 and by the reference sum; first bad row or -1; its fault; passes over a whole row.
 Outcome = tuple[int, int, int, int, int, int]
 
+# Rows settled; first bad row or -1; its fault.
+StageOutcome = tuple[int, int, int]
+
 SANITIZED: bool
+TREE_LANES: int
 PANEL_WIDTH_F32: int
 PANEL_WIDTH_F64: int
 
@@ -23,6 +27,25 @@ def vote_values(
     break_ties: bool,
     labels: NDArray[np.int32],
     scores: NDArray[np.float64],
+) -> None: ...
+def build_tree(
+    rows: NDArray[np.float32],
+    leaf_size: int,
+    max_leaves: int,
+    max_depth: int,
+    exact_pairs: int,
+    least_share: float,
+    seed: int,
+    n_threads: int,
+    level: str,
+) -> dict[str, NDArray[Any]]: ...
+def settle(
+    scores: NDArray[np.float64],
+    bounds: NDArray[np.float64],
+    rule: int,
+    n_classes: int,
+    break_ties: bool,
+    out: NDArray[np.int32],
 ) -> None: ...
 
 class PlainArithmetic:
@@ -63,3 +86,60 @@ class Engine:
         precision: int,
         n_threads: int,
     ) -> Outcome: ...
+
+class TreeStage:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def labels_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
+    ) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        caution: float,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_dense(
+        self,
+        X: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        sq_dist: NDArray[np.float64],
+        leaf: NDArray[np.int32],
+        depth: NDArray[np.int32],
+        scale: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        sq_dist: NDArray[np.float64],
+        leaf: NDArray[np.int32],
+        depth: NDArray[np.int32],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def certified_dense(
+        self,
+        X: NDArray[Any],
+        out: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        bounds: NDArray[np.float64],
+        scale: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def certified_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        scores: NDArray[np.float64],
+        bounds: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...

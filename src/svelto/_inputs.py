@@ -23,6 +23,31 @@ class Query(NamedTuple):
     scale: bool = False
 
 
+def make_query(machine: KernelMachine, X: Any) -> Query:
+    """Check rows and bring them to where the machine's kernel, or its scaling, takes over."""
+    check_feature_names(X, machine)
+    for step in machine.front:
+        X = step.transform(X)
+    if machine.kernel.name == "callable":
+        return Query(check_objects(X))
+    width = machine.n_features if not machine.front else None
+    if machine.kernel.has_native_code and machine.front:
+        width = machine.support_vectors.shape[1]
+    rows = check_rows(X, width)
+    if machine.kernel.name == "precomputed" and rows.shape[1] <= machine.support_vectors.max():
+        needed = int(machine.support_vectors.max()) + 1
+        raise ValueError(f"X has {rows.shape[1]} kernel values a row; the model needs {needed}.")
+    if machine.scaling is None:
+        return Query(rows)
+    if machine.scaling.folds(rows):
+        return Query(rows, scale=True)
+    check_finite(rows, rows)
+    # The scaler checks column names, which only a DataFrame still has.
+    scaled = check_rows(machine.scaling.apply(X if hasattr(X, "columns") else rows), width)
+    check_finite(scaled, rows)
+    return Query(scaled)
+
+
 def check_rows(X: Any, n_features: int | None) -> Rows:
     """Rows as a dense matrix of real numbers or a CSR matrix, of the right width.
 

@@ -9,12 +9,14 @@ from time import perf_counter
 from typing import Any, Final
 
 from svelto._threads import check_n_jobs
+from svelto.assemble import assemble
 from svelto.engines.exact import build_exact
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
 
-METHODS: Final = ("auto", "exact")
+METHODS: Final = ("auto", "exact", "taylor_tree")
+APPROXIMATE: Final = ("taylor_tree",)
 
 
 def accelerate(
@@ -74,6 +76,20 @@ def accelerate(
     _check_share("agreement", agreement, none_allowed=True)
     _check_share("confidence", confidence, none_allowed=False)
     check_n_jobs(n_jobs)
+    if method in APPROXIMATE:
+        machine = read_any(model)
+        cascade, report = assemble(
+            machine,
+            X,
+            method=method,
+            agreement=agreement,
+            confidence=confidence,
+            X_calibration=X_calibration,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            options=method_options,
+        )
+        return Predictor(machine, cascade, report, n_jobs)
     started = perf_counter()
     precision = method_options.pop("precision", "auto")
     if precision not in ("auto", "float32", "float64"):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from svelto._inputs import Query, check_feature_names, check_finite, check_objects, check_rows
+from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
+from svelto.cascade import Cascade
 from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
@@ -23,6 +24,7 @@ CLOSE_PROBABILITIES = 1e-9
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Method = TypeVar("Method", bound=Callable[..., Any])
+Engine: TypeAlias = ExactEngine | ValueEngine | Cascade
 
 
 class _OfferedIf(Generic[Method]):
@@ -64,6 +66,12 @@ def _no_probabilities(self: Predictor) -> str | None:
     return None
 
 
+def _no_score_bounds(self: Predictor) -> str | None:
+    if isinstance(self._engine, Cascade):
+        return "Scores of an approximation have no proven bound; score_bounds belongs to method='exact'."
+    return None
+
+
 def _no_classes(self: Predictor) -> str | None:
     return None if self.machine.classes is not None else f"A machine for {self.machine.task} has no classes."
 
@@ -87,9 +95,7 @@ class Predictor:
         Bytes of the arrays it works on.
     """
 
-    def __init__(
-        self, machine: KernelMachine, engine: ExactEngine | ValueEngine, report: Report, n_jobs: int | None = None
-    ) -> None:
+    def __init__(self, machine: KernelMachine, engine: Engine, report: Report, n_jobs: int | None = None) -> None:
         self.machine = machine
         self.report = report
         self.n_jobs = n_jobs
@@ -99,10 +105,9 @@ class Predictor:
 
     def _prepare_short_way(self) -> None:
         machine = self.machine
-        plain = isinstance(self._engine, ExactEngine) and not machine.front and machine.calibration is None
+        plain = isinstance(self._engine, ExactEngine | Cascade) and not machine.front and machine.calibration is None
         self._short_width = machine.n_features if plain and self._answers is not None else None
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
-        self._last_column = int(machine.support_vectors.max()) if machine.kernel.name == "precomputed" else -1
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("machine", "report", "n_jobs", "_engine")}
@@ -156,7 +161,7 @@ class Predictor:
         columns of "ovr" count votes, and every vote is that of the float64 machine.
         """
         query, machine = self._query(X), self.machine
-        if machine.is_grouped and machine.decision_function_shape == "ovr":
+        if machine.is_grouped and machine.decision_function_shape == "ovr" and not isinstance(self._engine, Cascade):
             return self._decision(self._signed_scores(query))
         return self._decision(self._engine.scores(query, self.n_jobs))
 
@@ -171,12 +176,14 @@ class Predictor:
         """Probabilities in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
         return self._probabilities(self._engine.scores(self._query(X), self.n_jobs, "float64"))
 
+    @_offered_if(_no_score_bounds)
     def score_bounds(self, X: Any) -> FloatArray:
         """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores).
 
         Columns are those of `predict` (regressors) and of `decision_function`; for its shape "ovr" those of "ovo",
         the pair scores that it is computed from.
         """
+        assert not isinstance(self._engine, Cascade)
         machine, bounds = self.machine, self._engine.bounded_scores(self._query(X), self.n_jobs)[1]
         if machine.rule == "argmax":
             return _in_sorted_order(bounds, machine)
@@ -184,16 +191,7 @@ class Predictor:
 
     def work(self, X: Any) -> dict[str, Any]:
         """What predicting X costs: share of rows settled by each stage, and operations a row."""
-        _, tally = self._engine.labels(self._query(X), self.n_jobs)
-        n = tally.float32 + tally.float64 + tally.reference
-        linear = self.machine.kernel.name == "linear"
-        return {
-            "rows": n,
-            "stages": {name: getattr(tally, name) / n for name in ("float32", "float64", "reference")},
-            # A tier that cannot settle a row has evaluated all its kernel values in vain.
-            "kernel_evaluations_per_row": 0.0 if linear else self.machine.n_sv * tally.passes / n,
-            "dot_products_per_row": self.machine.n_scores * tally.passes / n if linear else 0.0,
-        }
+        return self._engine.work(self._query(X), self.n_jobs)
 
     # -- facts -----------------------------------------------------------------------------------------------
 
@@ -220,28 +218,7 @@ class Predictor:
     # -- parts -----------------------------------------------------------------------------------------------
 
     def _query(self, X: Any) -> Query:
-        machine = self.machine
-        check_feature_names(X, machine)
-        if machine.front:
-            for step in machine.front:
-                X = step.transform(X)
-        if machine.kernel.name == "callable":
-            return Query(check_objects(X))
-        width = machine.n_features if not machine.front else None
-        if machine.kernel.has_native_code and machine.front:
-            width = machine.support_vectors.shape[1]
-        rows = check_rows(X, width)
-        if machine.kernel.name == "precomputed" and rows.shape[1] <= self._last_column:
-            raise ValueError(f"X has {rows.shape[1]} kernel values a row; the model needs {self._last_column + 1}.")
-        if machine.scaling is None:
-            return Query(rows)
-        if machine.scaling.folds(rows):
-            return Query(rows, scale=True)
-        check_finite(rows, rows)
-        # The scaler checks column names, which only a DataFrame still has.
-        scaled = check_rows(machine.scaling.apply(X if hasattr(X, "columns") else rows), width)
-        check_finite(scaled, rows)
-        return Query(scaled)
+        return make_query(self.machine, X)
 
     def _values(self, scores: FloatArray) -> FloatArray:
         return scores[:, 0] if self.machine.n_scores == 1 and self.machine.single_output else scores
@@ -275,6 +252,7 @@ class Predictor:
 
     def _signed_scores(self, query: Query) -> FloatArray:
         """Scores whose signs are those of the float64 machine: rows with a pair too close to zero are done again."""
+        assert not isinstance(self._engine, Cascade)
         scores, bounds = self._engine.bounded_scores(query, self.n_jobs)
         doubtful = np.flatnonzero((np.abs(scores) <= bounds).any(axis=1))
         for precision in ("float64", "reference"):

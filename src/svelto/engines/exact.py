@@ -68,6 +68,18 @@ class Tally:
         self.reference += outcome[2]
         self.passes += outcome[5]
 
+    def work(self, machine: KernelMachine) -> dict[str, Any]:
+        """What the rows cost."""
+        n = self.float32 + self.float64 + self.reference
+        linear = machine.kernel.name == "linear"
+        return {
+            "rows": n,
+            "stages": {name: getattr(self, name) / n for name in ("float32", "float64", "reference")},
+            # A tier that cannot settle a row has evaluated all its kernel values in vain.
+            "kernel_evaluations_per_row": 0.0 if linear else machine.n_sv * self.passes / n,
+            "dot_products_per_row": machine.n_scores * self.passes / n if linear else 0.0,
+        }
+
 
 class ExactEngine:
     """Vote indices and scores of a machine whose kernel has native code.
@@ -188,6 +200,10 @@ class ExactEngine:
             _check_outcome(outcome, X, start)
         return out, bounds
 
+    def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
+        """Share of rows settled by each tier, and operations a row."""
+        return self.labels(query, n_jobs)[1].work(self.machine)
+
     def _operations(self, n_rows: int) -> float:
         machine = self.machine
         width = float(self._fields["d"])
@@ -277,6 +293,10 @@ class ValueEngine:
         """Label of each row in vote order; every row is settled by the reference sum."""
         labels, _ = self._evaluate(query.rows)
         return labels, Tally(reference=len(labels), passes=len(labels))
+
+    def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
+        """Operations a row."""
+        return self.labels(query, n_jobs)[1].work(self.machine)
 
     def scores(self, query: Query, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
         """Scores (n_rows, n_scores) with LIBSVM's signs, in vote order."""

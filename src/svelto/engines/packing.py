@@ -19,6 +19,7 @@ from scipy import sparse
 
 from svelto import _core
 from svelto._typing import FloatArray, Rows
+from svelto.engines.arrays import aligned
 from svelto.machine import KernelMachine
 
 KERNEL_CODES: Final = {"rbf": 0, "exponential": 1, "laplacian": 2, "poly": 3, "sigmoid": 4, "linear": 5}
@@ -85,7 +86,7 @@ def pack_machine(machine: KernelMachine, *, single_pair: str | None, use_posting
     if machine.is_grouped:
         assert machine.n_support is not None
         fields["class_start"] = np.concatenate([[0], np.cumsum(machine.n_support)]).astype(np.int32)
-    _add_scaling(fields, machine)
+    add_scaling(fields, machine)
     _add_reference_vectors(fields, machine)
     if linear:
         _add_linear(fields, machine)
@@ -127,15 +128,6 @@ def _with_magnitudes(layout: str, members: list[Any], coef: FloatArray, needed: 
     return Grouping(layout, members, np.vstack([coef, np.abs(coef)]), len(coef))
 
 
-def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A C-contiguous copy that starts at a multiple of 64 bytes."""
-    raw = np.empty(array.nbytes + 64, dtype=np.uint8)
-    start = -raw.ctypes.data % 64
-    copy: np.ndarray[Any, Any] = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 def _coef_sums(machine: KernelMachine) -> FloatArray:
     """Sum |dual_coef| of each score; for the linear kernel the norm of sum |dual_coef| |s|, a bound on its products."""
     absolute = np.abs(machine.dual_coef)
@@ -162,7 +154,8 @@ def expand_rows(machine: KernelMachine, coef: FloatArray) -> list[FloatArray]:
     return rows
 
 
-def _add_scaling(fields: Fields, machine: KernelMachine) -> None:
+def add_scaling(fields: Fields, machine: KernelMachine) -> None:
+    """The scaler in front of the machine, as native code reads it."""
     scaling = machine.scaling
     fields["scaling_form"] = 0 if scaling is None else {"divide": 1, "multiply": 2}[scaling.form]
     if scaling is not None:

@@ -1,0 +1,115 @@
+// What the binding files share: array types, checked access to the fields of a model, query rows.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <tuple>
+
+#include "dispatch.hpp"
+#include "rows.hpp"
+
+namespace svelto::binding {
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+template <class T>
+using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <class T>
+using Matrix = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::device::cpu>;
+using AnyVector = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Labels = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Scores = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+inline void require(bool condition, const char* message) {
+    if (!condition) throw nb::value_error(message);
+}
+
+// A value of the `fields` dict, as T.
+template <class T>
+T get(const nb::dict& fields, const char* name) {
+    if (!fields.contains(name)) throw nb::key_error(name);
+    return nb::cast<T>(fields[name]);
+}
+
+// An array of the `fields` dict: checked length and alignment, kept alive by the dict's owner.
+template <class T>
+const T* array(const nb::dict& fields, const std::string& name, std::int64_t size) {
+    if (!fields.contains(name.c_str())) throw nb::key_error(name.c_str());
+    auto values = nb::cast<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>(fields[name.c_str()]);
+    if (static_cast<std::int64_t>(values.size()) != size)
+        throw nb::value_error(
+            (name + " has " + std::to_string(values.size()) + " elements; expected " + std::to_string(size)).c_str());
+    return values.data();
+}
+
+template <class T>
+const T* aligned(const nb::dict& fields, const std::string& name, std::int64_t size) {
+    const T* data = array<T>(fields, name, size);
+    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0)
+        throw nb::value_error((name + " is not 64-byte aligned").c_str());
+    return data;
+}
+
+inline RowSource dense_source(const AnyMatrix& X) {
+    RowSource rows;
+    if (X.dtype() == nb::dtype<float>())
+        rows.type = ElementType::float32;
+    else
+        require(X.dtype() == nb::dtype<double>(), "rows must be float32 or float64");
+    rows.data = X.data();
+    rows.row_stride = X.stride(0);
+    rows.col_stride = X.stride(1);
+    rows.n_rows = static_cast<std::int64_t>(X.shape(0));
+    rows.d = static_cast<int>(X.shape(1));
+    return rows;
+}
+
+inline RowSource csr_source(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, int d) {
+    RowSource rows;
+    rows.is_csr = true;
+    if (data.dtype() == nb::dtype<float>())
+        rows.type = ElementType::float32;
+    else
+        require(data.dtype() == nb::dtype<double>(), "CSR values must be float32 or float64");
+    rows.wide_indices = indices.dtype() == nb::dtype<std::int64_t>();
+    require(rows.wide_indices || indices.dtype() == nb::dtype<std::int32_t>(), "CSR indices must be int32 or int64");
+    require(indices.dtype() == row_start.dtype(), "CSR indices and indptr must have one dtype");
+    require(row_start.shape(0) >= 1 && indices.shape(0) == data.shape(0), "CSR arrays disagree in length");
+    rows.data = data.data();
+    rows.indices = indices.data();
+    rows.row_start = row_start.data();
+    rows.n_rows = static_cast<std::int64_t>(row_start.shape(0)) - 1;
+    rows.n_stored = static_cast<std::int64_t>(data.shape(0));
+    rows.d = d;
+    return rows;
+}
+
+// The scaler of a model's fields; arrays of d numbers.
+inline RowScaling read_scaling(const nb::dict& fields, int d) {
+    RowScaling scaling;
+    const int form = get<int>(fields, "scaling_form");
+    if (form == 0) return scaling;
+    scaling.form = static_cast<ScalingForm>(form);
+    scaling.shift = array<double>(fields, "scaling_shift", d);
+    scaling.factor = array<double>(fields, "scaling_factor", d);
+    scaling.low = get<double>(fields, "scaling_low");
+    scaling.high = get<double>(fields, "scaling_high");
+    return scaling;
+}
+
+inline const HotTable& level_table(const std::string& level) {
+    const HotTable* hot = find_level(level);
+    if (hot == nullptr) throw nb::value_error(("instruction level '" + level + "' is not available here").c_str());
+    return *hot;
+}
+
+void bind_tree(nb::module_& m);
+
+}  // namespace svelto::binding

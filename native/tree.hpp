@@ -1,0 +1,36 @@
+// A metric tree with a linear model in every leaf, as arrays. Nodes are integers: inner nodes are numbered level by
+// level, so that the levels every row passes stand together at the front; a leaf l appears as the child ~l.
+#pragma once
+
+#include <cstdint>
+
+namespace svelto {
+
+// Rows of floats are padded with zeros to a multiple of this; sums over features run in this many partial sums whatever
+// the instruction level, so that every level takes a row to the same leaf and gives it the same score.
+constexpr int kTreeLanes = 16;
+
+struct Tree {
+    int d = 0;
+    int stride = 0;  // d rounded up to kTreeLanes
+    int n_inner = 0;
+    int n_leaves = 0;
+    const float* normals = nullptr;          // [n_inner][stride]
+    const float* offsets = nullptr;          // [n_inner]
+    const std::int32_t* children = nullptr;  // [n_inner][2]: left where normal.x + offset < 0, else right
+};
+
+// The model of leaf l at its centre c: score_p(x) = value_p + weight_p . (x - c), with the error scale
+// base_p + growth_p |x - c|^2. Beyond the squared distance `reach` the leaf knows nothing.
+struct LeafModels {
+    int n_scores = 0;
+    int padded = 0;                  // scores rounded up to kTreeLanes; 0 with a single score
+    const float* centres = nullptr;  // [n_leaves][stride]
+    const float* weights = nullptr;  // single score: [n_leaves][stride]; else [n_leaves][d][padded]
+    const float* values = nullptr;   // [n_leaves][n_scores or padded]
+    const float* base = nullptr;     // the same shape
+    const float* growth = nullptr;   // the same shape
+    const float* reach = nullptr;    // [n_leaves]
+};
+
+}  // namespace svelto

@@ -1,0 +1,45 @@
+// A metric tree as the first stage of a cascade: labels of the rows it is sure about, scores with error scales.
+#pragma once
+
+#include <cstdint>
+
+#include "hot.hpp"
+#include "machine.hpp"
+#include "rows.hpp"
+
+namespace svelto {
+
+struct TreeStage {
+    Tree tree;
+    LeafModels leaves;
+    Machine vote;                   // rule, n_scores, n_classes, break_ties: what decides a label
+    const double* shift = nullptr;  // [d], taken off every row before it becomes float32
+};
+
+struct StageOutcome {
+    std::int64_t settled = 0;
+    std::int64_t bad_row = -1;
+    Fault fault = Fault::none;
+};
+
+// labels[row]: the label where |score| exceeds `caution` times the row's error scale for every pair that can change the
+// vote, else kUndecided. caution = 0 settles every row whose scores are numbers.
+StageOutcome stage_labels(const TreeStage& stage, const HotTable& hot, const RowSource& rows, double caution,
+                          int n_threads, std::int32_t* labels);
+
+// What stands behind the labels; pointers may be null. scores and errors: [n_rows][n_scores].
+struct StageTrace {
+    double* scores = nullptr;
+    double* errors = nullptr;
+    double* sq_dist = nullptr;
+    std::int32_t* leaf = nullptr;
+    std::int32_t* depth = nullptr;
+};
+StageOutcome stage_scores(const TreeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+                          const StageTrace& out);
+
+// Labels from scores and error bounds that somebody else computed; kUndecided where they leave the label open.
+void settle_scores(const Machine& vote, const double* scores, const double* bounds, std::int64_t n_rows,
+                   std::int32_t* labels);
+
+}  // namespace svelto

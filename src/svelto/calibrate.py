@@ -1,0 +1,191 @@
+"""From stages to a promise: which rows speak for the data to come, which thresholds they allow, what they show.
+
+Three sources of calibration rows, in this order:
+
+    given      `X_calibration`, rows like those to come that the machine was not trained on
+    held out   part of X, where X does not hold the machine's training rows
+    stand-ins  made of X, where it does (see `oracle`): the usual case, X is the training set
+
+Each source gives two sets: one that thresholds are chosen on and one that they are checked on and that nothing else
+has seen.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy import sparse
+
+from svelto._inputs import Query
+from svelto._typing import FloatArray, IntArray, Rows
+from svelto.cascade import settled_labels
+from svelto.engines.exact import ExactEngine
+from svelto.guarantee import Certificate, StageTrace, allowed, certify, choose, rows_needed, widened
+from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods, support_share
+
+# X counts as training rows if it holds more than this share of the support vectors.
+TRAINING_SHARE: Final = 0.02
+# Of rows to be held out: at most this share of X, and about this multiple of the rows that a flawless check needs.
+HELD_OUT_SHARE: Final = 0.4
+HELD_OUT_NEEDS: Final = 8.0
+# Stand-ins to choose thresholds on: at least this many. Neither set is larger than MOST_ROWS.
+STAND_INS: Final = 20_000
+MOST_ROWS: Final = 50_000
+# The exact engine answers the calibration rows within about this much arithmetic each (a second or two).
+MOST_OPERATIONS: Final = 1e11
+# Thresholds are never quite zero: a row beyond a leaf's reach has an infinite error scale, and stays unsettled.
+LEAST_THRESHOLD: Final = 1e-6
+# Stand-ins are a model of new rows, not new rows: thresholds chosen on them are widened as if by this rung of the
+# ladder.
+WIDEN: Final = 1.2
+# Where too few rows can show nothing, thresholds start from at least this many error scales.
+CAREFUL: Final = 3.0
+# Thresholds that a multi-class row is tried at.
+GRID: Final = np.concatenate([[0.0], np.geomspace(1e-2, 1e3, 61)])
+
+
+@dataclass
+class CalibrationRows:
+    """Rows to build on, to choose on and to check on; all dense or CSR, scaled as the machine sees them.
+
+    Attributes
+    ----------
+    source : str
+        "given", "held out" or "stand-ins".
+    support_share : float
+        Share of the machine's support vectors found among the rows.
+    """
+
+    build: FloatArray
+    choose: Rows
+    check: Rows
+    source: str
+    support_share: float
+    step: float = 0.0
+
+
+def gather_rows(
+    machine: KernelMachine,
+    X: FloatArray,
+    X_calibration: Rows | None,
+    rate: float,
+    confidence: float,
+    seed: int,
+    n_jobs: int | None,
+) -> CalibrationRows:
+    """Decide which rows calibrate; X is dense, `rate` is the share of rows that may disagree."""
+    rng = np.random.default_rng([seed, 1])
+    given = X if X_calibration is None else X_calibration
+    share = support_share(machine, given)
+    most = int(np.clip(MOST_OPERATIONS / (machine.n_sv * (X.shape[1] + 16.0)), 2_000, MOST_ROWS))
+    if share > TRAINING_SHARE:
+        dense = _as_dense(given)
+        near = Neighbourhoods(dense, seed, n_jobs)
+        step = near.stand_in_step(rng)
+        n_choose = min(max(2 * len(dense), STAND_INS), most)
+        of = rng.permutation(len(dense))[:most]
+        return CalibrationRows(
+            X,
+            near.shifted(n_choose, step, rng),
+            near.shifted(len(of), step, rng, of),
+            "stand-ins",
+            share,
+            step,
+        )
+    n = given.shape[0]
+    order = rng.permutation(n)
+    if X_calibration is not None:
+        half = n // 2
+        return CalibrationRows(X, given[order[:half][:most]], given[order[half:][:most]], "given", share)
+    wanted = HELD_OUT_NEEDS * rows_needed(rate, confidence)
+    held = int(min(HELD_OUT_SHARE * n, max(0.2 * n, wanted), 2 * most))
+    half = held // 2
+    return CalibrationRows(X[order[held:]], X[order[:half]], X[order[half:held]], "held out", share)
+
+
+def trace_stage(
+    stage: Any,
+    machine: KernelMachine,
+    rows: Rows,
+    exact_scores: FloatArray,
+    exact_labels: IntArray,
+    tolerance: float | None,
+    n_jobs: int | None,
+) -> StageTrace:
+    """At which threshold each row would leave this stage, and whether its answer would be wrong."""
+    scores, errors = stage.scores(Query(rows), n_jobs)
+    if machine.task == "regression":
+        assert tolerance is not None
+        largest = errors.max(axis=1)
+        caution = np.divide(tolerance, largest, out=np.full(len(largest), np.inf), where=largest > 0.0)
+        wrong = ~(np.abs(scores - exact_scores).max(axis=1) <= tolerance)
+        return StageTrace(caution, wrong, stage.operations())
+    plain = settled_labels(machine, scores, np.zeros_like(errors))
+    wrong = plain != exact_labels
+    if machine.n_scores == 1:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            caution = np.nan_to_num(np.abs(scores[:, 0]) / errors[:, 0], nan=0.0, posinf=np.inf)
+    else:
+        # Settled at a threshold means settled at every smaller one: the last rung that settles the row counts. Wrong
+        # rows get the next rung, so that rounding to rungs never lets one through.
+        last = np.zeros(len(scores), dtype=np.intp)
+        open_rows = np.arange(len(scores))
+        for rung, threshold in enumerate(GRID[1:], start=1):
+            settled = settled_labels(machine, scores[open_rows], threshold * errors[open_rows]) >= 0
+            open_rows = open_rows[settled]
+            last[open_rows] = rung
+            if not len(open_rows):
+                break
+        caution = GRID[np.where(wrong, np.minimum(last + 1, len(GRID) - 1), last)]
+    caution[plain < 0] = 0.0  # a tie in the stage's own scores settles nothing
+    wrong = wrong & (plain >= 0)
+    return StageTrace(caution, wrong, stage.operations())
+
+
+def set_thresholds(
+    machine: KernelMachine,
+    stages: list[Any],
+    exact: ExactEngine,
+    rows: CalibrationRows,
+    agreement: float,
+    confidence: float,
+    tolerance: float | None,
+    n_jobs: int | None,
+) -> Certificate:
+    """Choose thresholds on one set of rows, certify them on the other; warns where too few rows can show anything."""
+    rate = 1.0 - agreement
+
+    def traces(X: Rows) -> list[StageTrace]:
+        query = Query(X)
+        labels = exact.labels(query, n_jobs)[0]
+        # Exact scores are only looked at where values count.
+        values = exact.scores(query, n_jobs) if machine.task == "regression" else np.empty((0, 0))
+        return [trace_stage(stage, machine, X, values, labels, tolerance, n_jobs) for stage in stages]
+
+    exact_cost = float(machine.n_sv * (rows.check.shape[1] + 16.0))
+    choosing, checking = traces(rows.choose), traces(rows.check)
+    budget = max(allowed(len(choosing[0].wrong), rate, confidence), 0)
+    needed = rows_needed(rate, confidence)
+    few = rows.check.shape[0] < needed
+    thresholds = choose(choosing, 0 if few else budget, exact_cost)
+    thresholds = [max(t, CAREFUL if few else LEAST_THRESHOLD) for t in thresholds]
+    if rows.source == "stand-ins":
+        thresholds = widened(thresholds, WIDEN)
+    certificate = certify(checking, thresholds, agreement, confidence)
+    if few:
+        warnings.warn(
+            f"agreement={agreement} at confidence={confidence} needs at least {needed} rows to check it on, and as "
+            f"many to choose thresholds; there are {rows.check.shape[0]} to check on. The thresholds are set "
+            f"carefully, but only {certificate.bound:.4f} can be shown. Give more rows as X_calibration, or ask for less.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return certificate
+
+
+def _as_dense(X: Rows) -> FloatArray:
+    return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)

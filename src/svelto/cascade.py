@@ -1,0 +1,213 @@
+"""A cascade: stages answer what they are sure about, cheapest first, and the exact engine answers the rest.
+
+A stage gives a score and an error scale for each row. The row is settled there if every score that could still change
+the answer exceeds its error scale times the stage's threshold; otherwise it goes on. Thresholds are chosen and
+checked in `calibrate`; a threshold of zero settles everything, an infinite one nothing.
+
+Invariant: the answer for a row depends on the row alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from svelto import _core
+from svelto._inputs import Query
+from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto.engines.exact import ExactEngine, Precision
+from svelto.engines.packing import RULE_CODES
+from svelto.machine import KernelMachine
+
+# Marks rows that must go straight to the exact engine, because no calibration row was like them.
+Guard = Callable[[Query], np.ndarray[Any, np.dtype[np.bool_]]]
+
+
+class Stage(Protocol):
+    """An approximation that knows how wrong it may be."""
+
+    name: str
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+
+    def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
+        """Labels in vote order where it is sure, -1 elsewhere."""
+
+    def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Scores and error scales, each (n_rows, n_scores)."""
+
+    def operations(self) -> float:
+        """Cost of a row, in multiply-adds."""
+
+    def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
+        """Operations a row by name: kernel evaluations, dot products, depth."""
+
+
+def settled_labels(machine: KernelMachine, scores: FloatArray, bounds: FloatArray) -> IntArray:
+    """Labels in vote order where no error within the bounds can change them, -1 elsewhere."""
+    out: IntArray = np.empty(len(scores), dtype=np.int32)
+    rule = RULE_CODES["sign" if machine.task == "outlier" else machine.rule]
+    _core.settle(scores, bounds, rule, machine.n_classes, machine.break_ties, out)
+    return out
+
+
+class Cascade:
+    """Stages in front of the exact engine, behind the interface of an engine.
+
+    Parameters
+    ----------
+    machine : KernelMachine
+        The machine it answers for.
+    stages : list of Stage
+        Cheapest first.
+    thresholds : list of float
+        One for each stage.
+    exact : ExactEngine
+        Answers what is left.
+    tolerance : float, optional
+        Regression: a value is settled where its error scale times the threshold is within this.
+    guard : callable, optional
+        Marks rows that no stage may answer.
+    """
+
+    def __init__(
+        self,
+        machine: KernelMachine,
+        stages: list[Any],
+        thresholds: list[float],
+        exact: ExactEngine,
+        tolerance: float | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        self.machine = machine
+        self.stages = stages
+        self.thresholds = thresholds
+        self.exact = exact
+        self.tolerance = tolerance
+        self.guard = guard
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stages and of the exact engine."""
+        return int(self.exact.nbytes + sum(stage.nbytes for stage in self.stages))
+
+    def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
+        """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
+        n = query.rows.shape[0]
+        out: IntArray = np.full(n, -1, dtype=np.int32)
+        waiting, kept = self._admitted(query)
+        settled = []
+        for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            before = len(waiting)
+            if before and threshold < math.inf:
+                found = stage.settle(_take(query, waiting, n), threshold, n_jobs)
+                out[waiting] = found
+                waiting = waiting[found < 0]
+            settled.append(before - len(waiting))
+        rest = np.concatenate([waiting, kept]) if len(kept) else waiting
+        if len(rest):
+            out[rest] = self.exact.labels(_take(query, rest, n), n_jobs)[0]
+        return out, [*settled, len(rest)]
+
+    def scores(self, query: Query, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
+        """Scores (n_rows, n_scores): a stage's own where it settles the row, else the exact engine's.
+
+        A `precision` other than "auto" asks for exact scores of all rows.
+        """
+        if precision != "auto":
+            return self.exact.scores(query, n_jobs, precision)
+        n = query.rows.shape[0]
+        out = np.empty((n, self.machine.n_scores))
+        waiting, kept = self._admitted(query)
+        for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            if not len(waiting) or threshold == math.inf:
+                continue
+            scores, errors = stage.scores(_take(query, waiting, n), n_jobs)
+            settled = self._settled(scores, errors, threshold)
+            out[waiting[settled]] = scores[settled]
+            waiting = waiting[~settled]
+        rest = np.concatenate([waiting, kept]) if len(kept) else waiting
+        if len(rest):
+            out[rest] = self.exact.scores(_take(query, rest, n), n_jobs)
+        return out
+
+    def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
+        """Labels of a small, already checked float array on this thread; None where a row cannot be read."""
+        if self.guard is not None or len(self.stages) > 1 or self.thresholds[0] == math.inf:
+            if not np.isfinite(X).all():
+                return None
+            return self.labels(Query(X, scale=self.machine.scaling is not None), 1)[0]
+        out: IntArray
+        out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
+        if n_open == 0:
+            return out
+        if n_open < 0:
+            return None
+        waiting = np.flatnonzero(out < 0)
+        rest = self.exact.predict_one_block(X[waiting])
+        if rest is None:
+            return None
+        out[waiting] = rest
+        return out
+
+    def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
+        """Share of rows settled by each stage, and operations a row."""
+        n = query.rows.shape[0]
+        _, settled = (
+            self.labels(query, n_jobs) if self.machine.task != "regression" else self._settled_values(query, n_jobs)
+        )
+        shares = [count / n for count in settled]
+        reach = [1.0, *(1.0 - np.cumsum(shares[:-1]))]
+        result: dict[str, Any] = {
+            "rows": n,
+            "stages": dict(zip([*(s.name for s in self.stages), "exact"], shares, strict=True)),
+            "kernel_evaluations_per_row": 0.0
+            if self.machine.kernel.name == "linear"
+            else shares[-1] * self.machine.n_sv,
+            "dot_products_per_row": 0.0,
+        }
+        for stage, threshold, share in zip(self.stages, self.thresholds, reach[:-1], strict=True):
+            if threshold == math.inf:
+                continue
+            for name, value in stage.cost(query, n_jobs).items():
+                result[name] = result.get(name, 0.0) + share * value
+        return result
+
+    def _settled(self, scores: FloatArray, errors: FloatArray, threshold: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        bounds = threshold * errors if threshold > 0.0 else np.zeros_like(errors)
+        if self.machine.task == "regression":
+            limit = math.inf if self.tolerance is None else self.tolerance
+            return np.asarray((bounds <= limit).all(axis=1) & np.isfinite(scores).all(axis=1))
+        return np.asarray(settled_labels(self.machine, scores, bounds) >= 0)
+
+    def _settled_values(self, query: Query, n_jobs: int | None) -> tuple[None, list[int]]:
+        waiting, kept = self._admitted(query)
+        n, counts = query.rows.shape[0], []
+        for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            before = len(waiting)
+            if before and threshold < math.inf:
+                scores, errors = stage.scores(_take(query, waiting, n), n_jobs)
+                waiting = waiting[~self._settled(scores, errors, threshold)]
+            counts.append(before - len(waiting))
+        return None, [*counts, len(waiting) + len(kept)]
+
+    def _admitted(self, query: Query) -> tuple[IndexArray, IndexArray]:
+        """Rows that the stages may answer, and those that the guard keeps for the exact engine."""
+        rows = np.arange(query.rows.shape[0])
+        if self.guard is None:
+            return rows, rows[:0]
+        marked = np.asarray(self.guard(query), dtype=bool)
+        return rows[~marked], rows[marked]
+
+
+def _take(query: Query, rows: IndexArray, n: int) -> Query:
+    if len(rows) == n:
+        return query
+    part: Rows = _safe_indexing(query.rows, rows)
+    return Query(part, query.scale)

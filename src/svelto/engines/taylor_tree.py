@@ -1,0 +1,420 @@
+"""A metric tree with a linear model in every leaf: one dot product a level, one for the score (Pham & Smeulders).
+
+The tree cuts the rows at the hyperplane half-way between the two that are farthest apart, again and again. A leaf
+holds the first-order Taylor expansion of the machine's scores at its centroid; with ``leaf_size=1`` that is the
+paper's method. Leaves of many rows are cheaper to reach, and their models, fitted to the exact machine's own scores
+on the leaf's rows and on rows made up between them, are better than a tangent at one point (`leaf_models`).
+
+Invariant: a row's leaf, score and error scale do not depend on the batch, the threads or the instruction set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from svelto import _core
+from svelto._inputs import Query, as_floats, raise_bad_row
+from svelto._threads import thread_count
+from svelto._typing import FloatArray, IntArray, Rows
+from svelto.engines.arrays import aligned, aligned_zeros, padded_rows, padded_width
+from svelto.engines.exact import instruction_level
+from svelto.engines.gradient import DIFFERENTIABLE, values_and_gradients
+from svelto.engines.leaf_models import FIT_SHARE, RIDGE, error_scales, reaches, refine, sign_weights
+from svelto.engines.packing import RULE_CODES, add_scaling
+from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods
+
+# One native call answers at most this many rows, so that Ctrl-C is heard.
+ROWS_PER_CALL: Final = 262_144
+# Below this many rows a second thread costs more than it brings.
+ROWS_PER_THREAD: Final = 512
+# Gradients held at a time while a tree is built (float64): 160 MB.
+GRADIENT_VALUES: Final = 20_000_000
+DEFAULT_BYTES: Final = 256 * 2**20
+# Oracle rows for each row, as far as the exact engine answers them within about a second or two.
+ORACLE_FACTOR: Final = 4
+ORACLE_OPERATIONS: Final = 1.5e11
+ORACLE_SCORES: Final = 30_000_000
+# Nodes of at most this many rows look at all pairs.
+EXACT_PAIRS: Final = 1024
+# Least share of a node's rows on either side of its hyperplane.
+LEAST_SHARE: Final = {"balanced": 0.25, "midpoint": 0.0, "median": 0.5}
+SHIFT_STEP: Final = 0.7
+
+Progress = Callable[[str], None]
+Scorer = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """Options of ``method="taylor_tree"``.
+
+    Attributes
+    ----------
+    leaf_size : int, default=64
+        Nodes with no more rows stay leaves; 1 is the paper's tree.
+    fit : {"ridge", "taylor"}, default="ridge"
+        "taylor": the expansion at the leaf's centroid. "ridge": fitted to the exact machine's scores around it.
+    oracle_rows : int or "auto", default="auto"
+        Rows made up between and around the given ones, for fitting leaves and measuring their errors.
+    max_leaves, max_depth : int, optional
+        Limits of the tree; where not all nodes may be split, the widest and fullest are.
+    max_bytes : int, default=256 MiB
+        Limit of the tree's arrays, leaves included.
+    split : {"balanced", "midpoint", "median"}, default="balanced"
+        Where the hyperplane stands between the two farthest rows: half-way ("midpoint", the paper's), at the median
+        of the rows, or half-way but with at least a quarter of the rows on either side: shallower, nearly as tight.
+    farthest : {"auto", "exact", "linear"}, default="auto"
+        How the two are found: among all pairs, in a few sweeps, or by the size of the node.
+    """
+
+    leaf_size: int = 64
+    fit: Literal["ridge", "taylor"] = "ridge"
+    oracle_rows: int | Literal["auto"] = "auto"
+    max_leaves: int | None = None
+    max_depth: int | None = None
+    max_bytes: int = DEFAULT_BYTES
+    split: Literal["balanced", "midpoint", "median"] = "balanced"
+    farthest: Literal["auto", "exact", "linear"] = "auto"
+
+    def __post_init__(self) -> None:
+        for name, smallest in (("leaf_size", 1), ("max_leaves", 1), ("max_depth", 1), ("max_bytes", 1)):
+            value = getattr(self, name)
+            if not (value is None and name in ("max_leaves", "max_depth")):
+                check_whole(name, value, smallest)
+        if self.oracle_rows != "auto":
+            check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
+        check_choice("fit", self.fit, ("ridge", "taylor"))
+        check_choice("split", self.split, tuple(LEAST_SHARE))
+        check_choice("farthest", self.farthest, ("auto", "exact", "linear"))
+
+
+def check_whole(name: str, value: Any, smallest: int, more: str = "") -> None:
+    """Refuse what is not a whole number of at least `smallest`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < smallest:
+        raise ValueError(f"{name} is {value!r}; expected a whole number of at least {smallest}{more}.")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """Refuse what is not a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < float("inf"):
+        raise ValueError(f"{name} is {value!r}; expected a positive number.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse what is not among the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}.")
+
+
+class Tree(NamedTuple):
+    """A metric tree as arrays: node 0 is the root, leaf l stands as the child ~l."""
+
+    normals: np.ndarray[Any, np.dtype[np.float32]]
+    offsets: np.ndarray[Any, np.dtype[np.float32]]
+    children: IntArray
+
+
+class Trace(NamedTuple):
+    """Everything a stage knows about rows: scores and error scales (n, n_scores), and for trees where the row went."""
+
+    scores: FloatArray
+    errors: FloatArray
+    sq_dist: FloatArray
+    leaf: IntArray
+    depth: IntArray
+
+
+@dataclass
+class TaylorTree:
+    """A built tree: answers with scores and error scales, or with labels where it is sure.
+
+    Attributes
+    ----------
+    machine : KernelMachine
+        The machine it answers for.
+    arrays : dict
+        What native code reads.
+    """
+
+    machine: KernelMachine
+    arrays: dict[str, Any]
+    name: str = "taylor_tree"
+    _native: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        packed = ("normals", "centres", "weights", "values", "base", "growth")
+        for key in packed:
+            self.arrays[key] = aligned(self.arrays[key], np.float32)
+        shape = dict(self.arrays)
+        add_scaling(shape, self.machine)
+        self._native = _core.TreeStage(shape, instruction_level())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"machine": self.machine, "arrays": self.arrays, "name": self.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.machine, self.arrays, self.name = state["machine"], dict(state["arrays"]), state["name"]
+        self.__post_init__()
+
+    @property
+    def tree(self) -> Tree:
+        """The tree without its leaves, on the rows that the machine's scaling was applied to."""
+        a, d = self.arrays, self.arrays["d"]
+        normals = a["normals"][:, :d]
+        # Rows are shifted before they are walked; the offsets here are for rows as they are.
+        offsets = a["offsets"] - (normals.astype(np.float64) @ a["shift"]).astype(np.float32)
+        return Tree(normals, offsets, a["children"])
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return int(self.arrays["n_leaves"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(v.nbytes for v in self.arrays.values() if isinstance(v, np.ndarray))
+
+    def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
+        """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
+        out: IntArray = np.empty(query.rows.shape[0], dtype=np.int32)
+        for start, part, threads in _parts(query.rows, n_jobs):
+            to = out[start : start + part.shape[0]]
+            if sparse.issparse(part):
+                outcome = self._native.labels_csr(part.data, part.indices, part.indptr, to, caution, threads)
+            else:
+                outcome = self._native.labels_dense(part, to, caution, query.scale, threads)
+            _check(outcome, query.rows, start)
+        return out
+
+    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
+        """`settle` for a small, already checked float array on this thread.
+
+        Returns the labels and how many rows are open; -1 where a row cannot be read.
+        """
+        out: IntArray = np.empty(X.shape[0], dtype=np.int32)
+        settled, bad_row, _ = self._native.labels_dense(X, out, caution, True, 1)
+        return out, X.shape[0] - settled if bad_row < 0 else -1
+
+    def trace(self, query: Query, n_jobs: int | None = None) -> Trace:
+        """Scores, error scales, and where the rows went."""
+        n, p = query.rows.shape[0], self.machine.n_scores
+        result = Trace(
+            np.empty((n, p)), np.empty((n, p)), np.empty(n), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
+        )
+        for start, part, threads in _parts(query.rows, n_jobs):
+            to = [array[start : start + part.shape[0]] for array in result]
+            if sparse.issparse(part):
+                outcome = self._native.scores_csr(part.data, part.indices, part.indptr, *to, threads)
+            else:
+                outcome = self._native.scores_dense(part, *to, query.scale, threads)
+            _check(outcome, query.rows, start)
+        return result
+
+    def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Scores and error scales, each (n_rows, n_scores)."""
+        trace = self.trace(query, n_jobs)
+        return trace.scores, trace.errors
+
+    def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
+        """Average depth of the rows' leaves, and dot products a row."""
+        depth = float(self.trace(query, n_jobs).depth.mean())
+        return {"depth_per_row": depth, "dot_products_per_row": depth + self.machine.n_scores}
+
+    def operations(self) -> float:
+        """Arithmetic of one row, in units of a multiply-add."""
+        a = self.arrays
+        depth = np.log2(max(self.n_leaves, 2)) * 1.3
+        return float(a["stride"] * depth + a["d"] * max(a["padded"], 2) + 64.0)
+
+
+def _parts(X: Rows, n_jobs: int | None) -> Any:
+    for start in range(0, X.shape[0], ROWS_PER_CALL):
+        part = X if X.shape[0] <= ROWS_PER_CALL else X[start : start + ROWS_PER_CALL]
+        useful = part.shape[0] // ROWS_PER_THREAD + 1
+        yield start, as_floats(part), 1 if useful == 1 else min(thread_count(n_jobs), useful)
+
+
+def _check(outcome: tuple[int, int, int], X: Rows, start: int) -> None:
+    if outcome[1] >= 0:
+        raise_bad_row(X, start + outcome[1], outcome[2])
+
+
+def check_kernel(machine: KernelMachine) -> None:
+    """Refuse a kernel without a gradient."""
+    if machine.kernel.name not in DIFFERENTIABLE:
+        raise NotImplementedError(
+            f"method='taylor_tree' needs a kernel with a gradient ({', '.join(DIFFERENTIABLE)}); this machine has "
+            f"{machine.kernel}. Use method='exact'."
+        )
+
+
+def leaf_bytes(d: int, n_scores: int) -> int:
+    """Bytes that one more leaf costs, its inner node included."""
+    stride = padded_width(d)
+    models = stride if n_scores == 1 else d * padded_width(n_scores)
+    return 4 * (2 * stride + models + 3 * n_scores + 4)
+
+
+def build_taylor_tree(
+    machine: KernelMachine,
+    X: FloatArray,
+    options: TreeOptions,
+    score: Scorer,
+    *,
+    with_errors: bool,
+    seed: int,
+    n_jobs: int | None = None,
+    progress: Progress = lambda step: None,
+) -> TaylorTree:
+    """Build the tree on dense rows that the machine's scaling was already applied to.
+
+    Parameters
+    ----------
+    score : callable
+        The exact machine's scores (n, n_scores) of dense rows.
+    with_errors : bool
+        Whether error scales are wanted; without them and with ``fit="taylor"`` no oracle row is needed.
+    """
+    d, n_scores = X.shape[1], machine.n_scores
+    shift = X.mean(axis=0)
+    centred = X - shift
+    progress("metric tree")
+    built = _grow(centred, options, n_scores, seed, n_jobs)
+    start = built["leaf_start"]
+    n_leaves = len(start) - 1
+    ordered = centred[built["order"]]
+    centres = np.add.reduceat(ordered, start[:-1], axis=0) / np.diff(start)[:, None]
+    progress("scores and gradients at the leaves")
+    values, weights = _expand(machine, centres + shift, n_jobs)
+    arrays: dict[str, Any] = {
+        "d": d,
+        "stride": padded_width(d),
+        "n_inner": n_leaves - 1,
+        "n_leaves": n_leaves,
+        "normals": built["normals"],
+        "offsets": built["offsets"],
+        "children": built["children"],
+        "shift": shift,
+        "rule": RULE_CODES["sign" if machine.task == "outlier" else machine.rule],
+        "n_scores": n_scores,
+        "n_classes": machine.n_classes,
+        "break_ties": machine.break_ties,
+        "padded": 0 if n_scores == 1 else padded_width(n_scores),
+        "reach": np.full(n_leaves, np.inf, dtype=np.float32),
+    }
+
+    def put(base: FloatArray, growth: FloatArray) -> TaylorTree:
+        return TaylorTree(machine, {**arrays, **_pack(centres, weights, values, base, growth)})
+
+    ones, zeros = np.ones((n_leaves, n_scores)), np.zeros((n_leaves, n_scores))
+    if options.fit == "taylor" and not with_errors:
+        return put(ones, zeros)
+    rng = np.random.default_rng(seed)
+    progress("scores of oracle rows")
+    rows = _oracle_rows(machine, X, options, seed, rng, n_jobs)
+    exact = score(rows)
+    taylor = put(ones, zeros).trace(Query(rows), n_jobs)
+    importance = sign_weights(exact, machine.task != "regression")
+    fitted = rng.random(len(rows)) < FIT_SHARE
+    residuals = exact - taylor.scores
+    if options.fit == "ridge":
+        progress("leaf models")
+        refine(
+            weights,
+            values,
+            centres,
+            rows[fitted] - shift,
+            residuals[fitted],
+            importance[fitted] if n_scores == 1 else np.ones((int(fitted.sum()), 1)),
+            taylor.leaf[fitted],
+            RIDGE,
+            n_jobs,
+        )
+        residuals = exact - put(ones, zeros).trace(Query(rows), n_jobs).scores
+    held = ~fitted if (~fitted).any() else fitted
+    base, growth = error_scales(residuals[held], importance[held], taylor.sq_dist[held], taylor.leaf[held], n_leaves)
+    arrays["reach"] = reaches(taylor.sq_dist, taylor.leaf, n_leaves).astype(np.float32)
+    return put(base, growth)
+
+
+def _grow(centred: FloatArray, options: TreeOptions, n_scores: int, seed: int, n_jobs: int | None) -> dict[str, Any]:
+    n, d = centred.shape
+    affordable = max(1, options.max_bytes // leaf_bytes(d, n_scores))
+    max_leaves = min(affordable, n if options.max_leaves is None else options.max_leaves)
+    exact_pairs = {"auto": EXACT_PAIRS, "exact": n, "linear": 1}[options.farthest]
+    return _core.build_tree(
+        padded_rows(centred),
+        options.leaf_size,
+        max_leaves,
+        options.max_depth or 0,
+        exact_pairs,
+        LEAST_SHARE[options.split],
+        seed,
+        thread_count(n_jobs),
+        instruction_level(),
+    )
+
+
+def _expand(machine: KernelMachine, centres: FloatArray, n_jobs: int | None) -> tuple[FloatArray, FloatArray]:
+    """Values (L, P) and gradients (L, P, d) at the leaves, the gradients in float32 where float64 would be large."""
+    n, d = centres.shape
+    values = np.empty((n, machine.n_scores))
+    many = n * machine.n_scores * d > GRADIENT_VALUES
+    weights = np.empty((n, machine.n_scores, d), dtype=np.float32 if many else np.float64)
+    step = max(1, GRADIENT_VALUES // (machine.n_scores * d))
+    for start in range(0, n, step):
+        block = slice(start, start + step)
+        values[block], weights[block] = values_and_gradients(machine, centres[block], n_jobs)
+    return values, weights
+
+
+def _oracle_rows(
+    machine: KernelMachine,
+    X: FloatArray,
+    options: TreeOptions,
+    seed: int,
+    rng: np.random.Generator,
+    n_jobs: int | None,
+) -> FloatArray:
+    """The given rows and rows made of them, half between neighbours and half around them."""
+    n = len(X)
+    if options.oracle_rows == "auto":
+        per_row = machine.n_sv * (X.shape[1] + 16.0 + machine.dual_coef.shape[0])
+        most = min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)
+        extra = int(min(max(ORACLE_FACTOR * n, 20_000), max(most - n, 0)))
+        if n > most:
+            X = X[rng.choice(n, size=max(int(most), 1), replace=False)]
+    else:
+        extra = int(options.oracle_rows)
+    if extra == 0 or n < 2:
+        return X
+    near = Neighbourhoods(X, seed, n_jobs)
+    half = extra // 2
+    return np.concatenate([X, near.between(half, rng), near.shifted(extra - half, SHIFT_STEP, rng)])
+
+
+def _pack(
+    centres: FloatArray, weights: FloatArray, values: FloatArray, base: FloatArray, growth: FloatArray
+) -> dict[str, Any]:
+    n_leaves, n_scores, d = weights.shape
+    if n_scores == 1:
+        packed = {"weights": padded_rows(weights[:, 0]), "values": values, "base": base, "growth": growth}
+    else:
+        width = padded_width(n_scores)
+        columns = aligned_zeros((n_leaves, d, width), np.float32)
+        columns[:, :, :n_scores] = np.swapaxes(weights, 1, 2)
+        packed = {"weights": columns}
+        for name, array in (("values", values), ("base", base), ("growth", growth)):
+            packed[name] = padded_rows(array)
+    return {"centres": padded_rows(centres), **packed}
+
+
+OPTION_NAMES: Final = tuple(f.name for f in fields(TreeOptions))
