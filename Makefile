@@ -33,6 +33,8 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/exact.py --markdown docs/benchmarks/exact.md --readme README.md
 	$(BIN)/python benchmarks/exact.py --tuned --markdown docs/benchmarks/exact-tuned.md
+	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --plot docs/benchmarks/size.png
+	$(BIN)/python benchmarks/stand_ins.py --markdown docs/benchmarks/stand-ins.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.
@@ -40,7 +42,7 @@ sanitize: .venv-sanitize/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
 	.venv-sanitize/bin/python -m pytest -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
-	tests/test_exact_promise.py tests/test_inputs.py
+	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py
 
 # A wheel, installed into an empty environment, used away from the source tree.
 wheel-test: $(VENV)/.installed-dev

@@ -66,6 +66,16 @@ void check_children(const Tree& tree) {
     }
 }
 
+// Scores and classes must fit the rule: votes are counted into an array of classes.
+void check_rule(const Machine& vote) {
+    const int rule = static_cast<int>(vote.rule);
+    require(rule >= 0 && rule <= 3, "the rule does not exist");
+    if (vote.rule == Rule::pairs)
+        require(2 * vote.n_scores == vote.n_classes * (vote.n_classes - 1), "scores and classes disagree");
+    if (vote.rule == Rule::argmax) require(vote.n_scores == vote.n_classes, "scores and classes disagree");
+    if (vote.rule == Rule::sign) require(vote.n_scores == 1, "a sign needs one score");
+}
+
 TreeStage read_stage(const nb::dict& fields) {
     TreeStage s;
     Tree& tree = s.tree;
@@ -85,7 +95,8 @@ TreeStage read_stage(const nb::dict& fields) {
     vote.n_scores = get<int>(fields, "n_scores");
     vote.n_classes = get<int>(fields, "n_classes");
     vote.break_ties = get<bool>(fields, "break_ties");
-    require(vote.n_scores >= 1, "a machine has at least one score");
+    require(vote.n_scores >= 1 && vote.n_classes >= 0, "a machine has at least one score");
+    check_rule(vote);
     LeafModels& m = s.leaves;
     m.n_scores = vote.n_scores;
     m.padded = get<int>(fields, "padded");
@@ -99,6 +110,12 @@ TreeStage read_stage(const nb::dict& fields) {
     m.growth = aligned<float>(fields, "growth", leaves * width);
     m.reach = array<float>(fields, "reach", leaves);
     s.shift = array<double>(fields, "shift", tree.d);
+    s.stored = get<bool>(fields, "stored");
+    if (s.stored) {
+        m.bias = aligned<float>(fields, "bias", leaves * width);
+        m.centre_sq_norm = array<float>(fields, "centre_sq_norm", leaves);
+        for (int k = 0; k < tree.d; ++k) require(s.shift[k] == 0.0, "stored rows are not shifted");
+    }
     return s;
 }
 
@@ -210,8 +227,7 @@ void settle(const Matrix<double>& scores, const Matrix<double>& bounds, int rule
     vote.n_scores = static_cast<int>(scores.shape(1));
     vote.n_classes = n_classes;
     vote.break_ties = break_ties;
-    require(vote.rule != Rule::pairs || 2 * vote.n_scores == n_classes * (n_classes - 1),
-            "scores and classes disagree");
+    check_rule(vote);
     const nb::gil_scoped_release nogil;
     settle_scores(vote, scores.data(), bounds.data(), static_cast<std::int64_t>(scores.shape(0)), out.data());
 }

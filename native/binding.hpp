@@ -42,7 +42,10 @@ T get(const nb::dict& fields, const char* name) {
 template <class T>
 const T* array(const nb::dict& fields, const std::string& name, std::int64_t size) {
     if (!fields.contains(name.c_str())) throw nb::key_error(name.c_str());
-    auto values = nb::cast<nb::ndarray<const T, nb::c_contig, nb::device::cpu>>(fields[name.c_str()]);
+    nb::ndarray<const T, nb::c_contig, nb::device::cpu> values;
+    // No conversion: a converted copy would be gone before native code reads it.
+    if (!nb::try_cast(fields[name.c_str()], values, false))
+        throw nb::type_error((name + " is no contiguous array of the expected type").c_str());
     if (static_cast<std::int64_t>(values.size()) != size)
         throw nb::value_error(
             (name + " has " + std::to_string(values.size()) + " elements; expected " + std::to_string(size)).c_str());
@@ -52,7 +55,7 @@ const T* array(const nb::dict& fields, const std::string& name, std::int64_t siz
 template <class T>
 const T* aligned(const nb::dict& fields, const std::string& name, std::int64_t size) {
     const T* data = array<T>(fields, name, size);
-    if (reinterpret_cast<std::uintptr_t>(data) % 64 != 0)
+    if (size > 0 && reinterpret_cast<std::uintptr_t>(data) % 64 != 0)
         throw nb::value_error((name + " is not 64-byte aligned").c_str());
     return data;
 }

@@ -52,10 +52,11 @@ struct HotTable {
                        double* parts) noexcept;
     void (*exp2_f32)(const float* in, float* out, std::size_t n) noexcept;
     void (*exp2_f64)(const double* in, double* out, std::size_t n) noexcept;
-    // Metric trees; rows are [n][stride] floats, 64-byte aligned. depth may be null.
-    void (*walk_rows)(const Tree&, const float* rows, int n, std::int32_t* leaf, std::int32_t* depth) noexcept;
-    void (*evaluate_leaves)(const Tree&, const LeafModels&, const float* rows, int n, const std::int32_t* leaf,
-                            float* scores, float* sq_dist) noexcept;
+    // Metric trees; depth may be null.
+    void (*walk_rows)(const Tree&, const TreeRows&, std::int32_t* leaf, std::int32_t* depth) noexcept;
+    void (*evaluate_leaves)(const Tree&, const LeafModels&, const TreeRows&, const std::int32_t* leaf, float* scores,
+                            float* sq_dist) noexcept;
+    // rows: [n][stride] floats, 64-byte aligned.
     void (*square_distances)(const float* row, const float* rows, int stride, const std::int32_t* index, int n,
                              float* out) noexcept;
     void (*project_rows)(const float* normal, const float* rows, int stride, const std::int32_t* index, int n,

@@ -56,6 +56,11 @@ class Splitter {
         hot_.project_rows(normal_.get(), rows_, stride_, order_ + node.begin, node.size(), value_.data());
         node.offset = balanced(node.size(), static_cast<float>(offset));
         partition(node);
+        if (node.middle >= 0 || limits_.least_share <= 0.0) return;
+        // Many copies of one row can leave no balanced cut; half-way there always is one.
+        hot_.project_rows(normal_.get(), rows_, stride_, order_ + node.begin, node.size(), value_.data());
+        node.offset = static_cast<float>(offset);
+        partition(node);
     }
 
   private:

@@ -10,6 +10,23 @@ namespace svelto {
 // the instruction level, so that every level takes a row to the same leaf and gives it the same score.
 constexpr int kTreeLanes = 16;
 
+// A stored feature of a sparse row.
+struct StoredFeature {
+    float value = 0.0f;
+    std::int32_t feature = 0;
+};
+// The features of a row are padded with zeros to a multiple of this.
+constexpr int kStoredGroup = 4;
+
+// Rows that walk a tree: dense, or by their stored features where the tree was built on sparse rows.
+struct TreeRows {
+    int n = 0;
+    const float* dense = nullptr;           // [n][stride], 64-byte aligned
+    const StoredFeature* stored = nullptr;  // null: dense rows
+    const std::int32_t* start = nullptr;    // [n + 1], multiples of kStoredGroup
+    const float* sq_norm = nullptr;         // [n]
+};
+
 struct Tree {
     int d = 0;
     int stride = 0;  // d rounded up to kTreeLanes
@@ -31,6 +48,9 @@ struct LeafModels {
     const float* base = nullptr;     // the same shape
     const float* growth = nullptr;   // the same shape
     const float* reach = nullptr;    // [n_leaves]
+    // For stored rows, whose differences from the centre would not be sparse:
+    const float* bias = nullptr;            // value - weight . centre, in the shape of values
+    const float* centre_sq_norm = nullptr;  // [n_leaves]
 };
 
 }  // namespace svelto

@@ -21,26 +21,41 @@ class Walker {
   public:
     Walker(const TreeStage& stage, const HotTable& hot)
         : stage_(stage), hot_(hot), width_(std::max(stage.leaves.padded, 1)), row_(size(stage.tree.d)) {
-        rows_.reserve(size(kBlockRows) * size(stage.tree.stride));
+        if (!stage.stored) {
+            rows_.reserve(size(kBlockRows) * size(stage.tree.stride));
+            std::fill_n(rows_.get(), size(kBlockRows) * size(stage.tree.stride), 0.0f);
+            for (int k = 0; k < stage.tree.d; ++k) empty_.push_back(static_cast<float>(0.0 - stage.shift[k]));
+        }
         scores_.reserve(size(kBlockRows) * size(width_));
-        std::fill_n(rows_.get(), size(kBlockRows) * size(stage.tree.stride), 0.0f);
         one_score_.resize(size(stage.vote.n_scores));
         one_bound_.resize(size(stage.vote.n_scores));
         votes_.resize(size(2 * stage.vote.n_classes + 2));
         columns_.resize(size(stage.tree.d));
-        for (int k = 0; k < stage.tree.d; ++k) empty_.push_back(static_cast<float>(0.0 - stage.shift[k]));
     }
 
     // Reads rows [first, first + n), walks them and evaluates their leaves. False where a row cannot be read.
     bool run(const RowSource& rows, std::int64_t first, int n, bool with_depth) {
+        stored_.clear();
         for (int i = 0; i < n; ++i) {
-            outcome.fault = pack(rows, first + i, rows_.get() + static_cast<std::ptrdiff_t>(i) * stage_.tree.stride);
+            start_[i] = static_cast<std::int32_t>(stored_.size());
+            outcome.fault =
+                stage_.stored
+                    ? pack_stored(rows, first + i, i)
+                    : pack_dense(rows, first + i, rows_.get() + static_cast<std::ptrdiff_t>(i) * stage_.tree.stride);
             if (outcome.fault == Fault::none) continue;
             outcome.bad_row = first + i;
             return false;
         }
-        hot_.walk_rows(stage_.tree, rows_.get(), n, leaf_, with_depth ? depth_ : nullptr);
-        hot_.evaluate_leaves(stage_.tree, stage_.leaves, rows_.get(), n, leaf_, scores_.get(), sq_dist_);
+        start_[n] = static_cast<std::int32_t>(stored_.size());
+        static constexpr StoredFeature kNothing{};
+        TreeRows packed;
+        packed.n = n;
+        packed.dense = rows_.get();
+        packed.stored = !stage_.stored ? nullptr : stored_.empty() ? &kNothing : stored_.data();
+        packed.start = start_;
+        packed.sq_norm = sq_norm_;
+        hot_.walk_rows(stage_.tree, packed, leaf_, with_depth ? depth_ : nullptr);
+        hot_.evaluate_leaves(stage_.tree, stage_.leaves, packed, leaf_, scores_.get(), sq_dist_);
         return true;
     }
 
@@ -89,7 +104,26 @@ class Walker {
         return static_cast<std::size_t>(n);
     }
 
-    Fault pack(const RowSource& rows, std::int64_t number, float* to) {
+    Fault pack_stored(const RowSource& rows, std::int64_t number, int i) {
+        if (rows.is_csr) {
+            const std::int64_t stored = stored_count(rows, number);
+            if (stored < 0 || stored > stage_.tree.d) return Fault::bad_index;
+        }
+        int n = 0;
+        const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
+        if (fault != Fault::none) return fault;
+        float sq_norm = 0.0f;
+        for (int k = 0; k < n; ++k) {
+            const float x = static_cast<float>(row_[size(k)]);
+            stored_.push_back({x, columns_[size(k)]});
+            sq_norm += x * x;
+        }
+        while (stored_.size() % kStoredGroup != 0) stored_.push_back({});
+        sq_norm_[i] = sq_norm;
+        return Fault::none;
+    }
+
+    Fault pack_dense(const RowSource& rows, std::int64_t number, float* to) {
         const int d = stage_.tree.d;
         if (rows.is_csr) {
             const std::int64_t stored = stored_count(rows, number);
@@ -118,6 +152,9 @@ class Walker {
     std::vector<std::int32_t> columns_;
     std::vector<float> empty_;  // what a row of zeros becomes
     std::vector<double> row_, one_score_, one_bound_, votes_;
+    std::vector<StoredFeature> stored_;
+    std::int32_t start_[kBlockRows + 1] = {};
+    float sq_norm_[kBlockRows] = {};
     float sq_dist_[kBlockRows] = {};
     std::int32_t leaf_[kBlockRows] = {};
     std::int32_t depth_[kBlockRows] = {};

@@ -13,7 +13,8 @@ struct TreeStage {
     Tree tree;
     LeafModels leaves;
     Machine vote;                   // rule, n_scores, n_classes, break_ties: what decides a label
-    const double* shift = nullptr;  // [d], taken off every row before it becomes float32
+    const double* shift = nullptr;  // [d], taken off every row before it becomes float32; zeros with stored rows
+    bool stored = false;            // the tree was built on sparse rows: all rows walk by their stored features
 };
 
 struct StageOutcome {

@@ -15,8 +15,8 @@ from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
 
-METHODS: Final = ("auto", "exact", "taylor_tree")
-APPROXIMATE: Final = ("taylor_tree",)
+METHODS: Final = ("auto", "exact", "taylor_tree", "reduced_set")
+APPROXIMATE: Final = ("taylor_tree", "reduced_set")
 
 
 def accelerate(
@@ -38,23 +38,31 @@ def accelerate(
     model : estimator, Pipeline, KernelMachine or path
         A fitted scikit-learn model (see `KernelMachine.from_sklearn`), a machine, or the path of a LIBSVM model file.
     X : array-like, optional
-        Unlabelled rows like those to come; methods that learn from data need them, "exact" does not.
-    method : {"auto", "exact"}, default="auto"
-        "exact" evaluates the whole sum and gives the labels of the float64 machine. "auto" chooses; at present there
-        is one method to choose from.
+        Unlabelled rows like those to come (the training rows will do); "exact" needs none.
+    method : {"auto", "exact", "taylor_tree", "reduced_set"}, default="auto"
+        "exact" evaluates the whole sum and gives the labels of the float64 machine. "taylor_tree" routes a row by dot
+        products to a leaf with a linear model, "reduced_set" sums over few vectors that stand in for many; both send
+        rows they are not sure about to the exact engine. "auto" is "exact" for the time being.
     agreement : float or None, default=0.999
-        Share of labels that must agree with the exact machine. An exact method keeps any value.
+        Share of labels that must agree with the exact machine, on data like the calibration rows. 1.0: only what is
+        proven is settled without the exact engine ("taylor_tree" with the rbf kernel). None: nothing is sent on, and
+        nothing promised. An exact method keeps any value.
     confidence : float, default=0.95
         Confidence at which the agreement is promised.
     X_calibration : array-like, optional
-        Rows kept for checking the promise.
+        Rows like those to come that the machine was not trained on, for choosing and checking thresholds. Default: rows
+        held out of X, or, where X holds the training rows, stand-ins made of them.
     n_jobs : int, optional
         Threads; None uses every thread that OpenMP's limits allow, 1 is single-threaded.
     random_state : int, RandomState instance or None
         For methods that draw at random; "exact" does not.
     **method_options
         Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
-        are those of the float64 machine in every case.
+        are those of the float64 machine in every case. "taylor_tree": those of `TreeOptions` (``leaf_size``, ``fit``,
+        ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``), and ``next_stage``
+        ("auto", "reduced_set" or None: what stands between the tree and the exact engine). "reduced_set": those of
+        `ReducedSetOptions` (``n_basis``, ``basis``, ``coefficients``, ``weighting``, ``ridge``, ``max_iter``,
+        ``oracle_rows``). Both: ``tolerance``, the |error| of a regressor that counts as agreement.
 
     Returns
     -------

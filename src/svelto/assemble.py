@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -13,12 +14,22 @@ from sklearn.utils import check_random_state
 from svelto._inputs import Query, check_finite, make_query
 from svelto._progress import steps
 from svelto._typing import FloatArray, Rows
-from svelto.calibrate import CalibrationRows, gather_rows, set_thresholds
+from svelto.calibrate import EXACT_FACTOR, Calibrator, gather_rows
 from svelto.cascade import Cascade
-from svelto.engines.certified import CertifiedTree, certify_leaves, check_certifiable
+from svelto.engines.certified import CertifiedTree, certify_leaves, check_certifiable, tree_share
 from svelto.engines.exact import ExactEngine, build_exact
-from svelto.engines.taylor_tree import OPTION_NAMES, TreeOptions, build_taylor_tree, check_kernel, check_positive
-from svelto.guarantee import Certificate
+from svelto.engines.reduced_stage import OPTION_NAMES as REDUCED_NAMES
+from svelto.engines.reduced_stage import SIZES, ReducedSet, ReducedSetOptions, build_reduced_set
+from svelto.engines.taylor_tree import OPTION_NAMES as TREE_NAMES
+from svelto.engines.taylor_tree import (
+    TaylorTree,
+    TreeOptions,
+    build_taylor_tree,
+    check_choice,
+    check_kernel,
+    check_positive,
+)
+from svelto.guarantee import Certificate, StageTrace
 from svelto.machine import KernelMachine
 from svelto.report import Report
 
@@ -27,6 +38,12 @@ MOST_BUILD_BYTES: Final = 2 * 2**30
 # Rows that cascade and exact engine are timed on for the report, and how often.
 TIMED_ROWS: Final = 4096
 TIMED_REPEATS: Final = 3
+# A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
+LEAST_REDUCTION: Final = 4
+NEXT_SIZE: Final = 192
+WORTH: Final = 0.9
+# ... and tried only where rows that are sent on make up this share of the cost.
+OPEN_SHARE: Final = 0.2
 
 
 def assemble(
@@ -44,11 +61,15 @@ def assemble(
     """The engine and its report for an approximating method."""
     started = perf_counter()
     tolerance = options.pop("tolerance", None)
-    _check_machine(machine, method)
-    tree_options = _tree_options(options)
-    check_kernel(machine)
-    if agreement == 1.0:
-        check_certifiable(machine)
+    next_stage = options.pop("next_stage", "auto") if method == "taylor_tree" else None
+    check_choice("next_stage", next_stage, ("auto", "reduced_set", None))
+    own = read_options(method, options)
+    _check_machine(machine, method, agreement)
+    if agreement is not None and agreement < 1.0 and confidence == 1.0:
+        raise ValueError(
+            "confidence is 1.0; a statistical promise needs a number below 1 (0.95, 0.99). For certainty use "
+            "agreement=1.0 or method='exact'."
+        )
     if X is None:
         raise ValueError(
             f"method={method!r} learns from rows: pass X, unlabelled rows like those to come (the training rows will "
@@ -66,66 +87,135 @@ def assemble(
     exact = build_exact(machine)
     assert isinstance(exact, ExactEngine)
     _check_tolerance(machine, tolerance, agreement, exact, dense)
+    if agreement == 1.0 and isinstance(own, TreeOptions):
+        own = replace(own, max_bytes=tree_share(own.max_bytes, dense.shape[1], machine.n_scores))
     with steps(f"svelto {method}") as progress:
-        calibration: CalibrationRows | None = None
-        certified = agreement == 1.0
-        if agreement is not None and not certified:
+        calibrator: Calibrator | None = None
+        if agreement is not None and agreement < 1.0:
             progress("calibration rows")
             calibration = gather_rows(machine, dense, given, 1.0 - agreement, confidence, seed, n_jobs)
-        stage = build_taylor_tree(
-            machine,
-            dense if calibration is None else calibration.build,
-            tree_options,
-            lambda points: exact.scores(Query(points), n_jobs),
-            with_errors=calibration is not None,
-            seed=seed,
-            n_jobs=n_jobs,
-            progress=progress,
-        )
-        if certified:
-            progress("proven bounds of the leaves")
-            stage = certify_leaves(stage, dense, n_jobs)
-        certificate: Certificate | None = None
-        if calibration is not None:
-            assert agreement is not None
+            dense = calibration.build
+            calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs)
+
+        def build(options: TreeOptions | ReducedSetOptions) -> Any:
+            maker: Any = build_taylor_tree if isinstance(options, TreeOptions) else build_reduced_set
+            return maker(
+                machine,
+                dense,
+                options,
+                lambda points: exact.scores(Query(points), n_jobs),
+                with_errors=calibrator is not None,
+                seed=seed,
+                n_jobs=n_jobs,
+                progress=progress,
+            )
+
+        certificate = None
+        if calibrator is not None:
+            tried = [build(options) for options in _sizes(own, machine.n_sv)]
+            tried += [stage.without_map() for stage in tried if isinstance(stage, ReducedSet)]
             progress("thresholds")
-            certificate = set_thresholds(machine, [stage], exact, calibration, agreement, confidence, tolerance, n_jobs)
-    thresholds = [1.0 if certified else 0.0] if certificate is None else certificate.thresholds
-    engine = Cascade(machine, [stage], thresholds, exact, tolerance)
-    checked = dense if calibration is None else calibration.check
-    report = _report(engine, method, certificate, calibration, checked, n_jobs, started, tolerance)
+            stages, certificate = _calibrated(calibrator, tried, next_stage, build)
+        else:
+            stages = [build(own)]
+        if agreement == 1.0:
+            progress("proven bounds of the leaves")
+            stages = [certify_leaves(stages[0], dense, n_jobs)]
+    thresholds = [1.0 if agreement == 1.0 else 0.0] if certificate is None else certificate.thresholds
+    engine = Cascade(machine, stages, thresholds, exact, tolerance)
+    report = _report(engine, method, certificate, calibrator, dense, n_jobs, started)
     return engine, report
+
+
+def _calibrated(
+    calibrator: Calibrator, candidates: list[Any], next_stage: str | None, build: Any
+) -> tuple[list[Any], Certificate]:
+    """Stages with certified thresholds; a reduced set joins them where it is asked for, or where it pays."""
+    best = min((_priced(calibrator, [stage]) for stage in candidates), key=lambda priced: priced.cost)
+    machine = calibrator.machine
+    useful = machine.kernel.name != "linear" and machine.n_sv > LEAST_REDUCTION * NEXT_SIZE
+    open_cost = best.cost - best.stages[0].operations()
+    if next_stage == "reduced_set" or (next_stage == "auto" and useful and open_cost > OPEN_SHARE * best.cost):
+        second = build(ReducedSetOptions(n_basis=min(NEXT_SIZE, machine.n_sv)))
+        longer = min(
+            (_priced(calibrator, [*best.stages, after], best.traces) for after in (second, second.without_map())),
+            key=lambda priced: priced.cost,
+        )
+        if next_stage == "reduced_set" or longer.cost < WORTH * best.cost:
+            best = longer
+    if best.cost > calibrator.exact_cost / EXACT_FACTOR:
+        # What the stages settle does not pay for asking them: the exact engine alone is faster.
+        best = best._replace(thresholds=[math.inf] * len(best.stages))
+    return best.stages, calibrator.certify(best.traces, best.thresholds)
+
+
+class _Priced(NamedTuple):
+    """Stages, what they would do with the calibration rows, their thresholds, and the expected cost of a row."""
+
+    stages: list[Any]
+    traces: list[dict[str, StageTrace]]
+    thresholds: list[float]
+    cost: float
+
+
+def _priced(calibrator: Calibrator, stages: list[Any], known: list[dict[str, StageTrace]] | None = None) -> _Priced:
+    known = known or []
+    traces = [*known, *(calibrator.traces(stage) for stage in stages[len(known) :])]
+    return _Priced(stages, traces, *calibrator.choose(traces))
+
+
+def _sizes(options: TreeOptions | ReducedSetOptions, n_sv: int) -> list[TreeOptions | ReducedSetOptions]:
+    """The options to try: a reduced set of several sizes where its size is left open."""
+    if isinstance(options, TreeOptions) or options.n_basis != "auto":
+        return [options]
+    return [replace(options, n_basis=size) for size in SIZES if size == SIZES[0] or size < n_sv]
+
+
+def read_options(method: str, options: dict[str, Any]) -> TreeOptions | ReducedSetOptions:
+    """The options of a method, checked."""
+    names = TREE_NAMES if method == "taylor_tree" else REDUCED_NAMES
+    further = ("next_stage", "tolerance") if method == "taylor_tree" else ("tolerance",)
+    for name in options:
+        if name not in names:
+            raise TypeError(f"method={method!r} has no option {name!r}; it has: {', '.join((*names, *further))}.")
+    return TreeOptions(**options) if method == "taylor_tree" else ReducedSetOptions(**options)
 
 
 def _report(
     engine: Cascade,
     method: str,
     certificate: Certificate | None,
-    calibration: CalibrationRows | None,
-    checked: Rows,
+    calibrator: Calibrator | None,
+    built_on: FloatArray,
     n_jobs: int | None,
     started: float,
-    tolerance: float | None,
 ) -> Report:
-    machine, sample = engine.machine, checked[:TIMED_ROWS]
+    machine = engine.machine
+    sample = (built_on if calibrator is None else calibrator.rows.check)[:TIMED_ROWS]
     work = engine.work(Query(sample), n_jobs)
     details: dict[str, Any] = {
         "kernel": str(machine.kernel),
         "support vectors": machine.n_sv,
         "features": machine.n_features,
-        "leaves": engine.stages[0].n_leaves,
-        "bytes": engine.nbytes,
     }
-    if calibration is not None and certificate is not None:
-        found = f"{calibration.support_share:.1%} of the support vectors found among them"
-        details["calibration rows"] = f"{calibration.source}, {calibration.check.shape[0]} checked ({found})"
-        details["disagreements among them"] = certificate.n_wrong
-        details["thresholds"] = ", ".join(f"{t:.3g}" for t in certificate.thresholds)
-        if tolerance is not None:
-            details["tolerance"] = tolerance
+    for stage in engine.stages:
+        if isinstance(stage, TaylorTree):
+            details["leaves"] = stage.n_leaves
+        else:
+            details["basis vectors"] = stage.n_basis
+    details["bytes"] = engine.nbytes
     promise = "exact" if isinstance(engine.stages[0], CertifiedTree) else "none"
-    if certificate is not None:
+    if calibrator is not None and certificate is not None:
         promise = "exact" if all(t == math.inf for t in certificate.thresholds) else "statistical"
+        rows = calibrator.rows
+        found = f"{rows.support_share:.1%} of the support vectors found among the rows"
+        details["calibration rows"] = f"{rows.source}, {rows.check.shape[0]} checked; {found}"
+        details["disagreements among them"] = certificate.n_wrong
+        if promise == "exact":
+            details["note"] = "the stages settle too little to pay; the exact engine answers every row"
+        details["thresholds"] = ", ".join(f"{t:.3g}" for t in certificate.thresholds)
+        if engine.tolerance is not None:
+            details["tolerance"] = engine.tolerance
     return Report(
         method=method,
         promise=promise,
@@ -134,7 +224,7 @@ def _report(
         speedups={"exact engine": _speedup(engine, sample, n_jobs)},
         work={
             **{f"share settled by {name}": share for name, share in work["stages"].items()},
-            "depth": work.get("depth_per_row", 0.0),
+            "dot products a row": work["dot_products_per_row"],
             "kernel evaluations a row": work["kernel_evaluations_per_row"],
         },
         build_seconds=perf_counter() - started,
@@ -155,20 +245,20 @@ def _speedup(engine: Cascade, rows: Rows, n_jobs: int | None) -> float:
     return float(np.median(ratios))
 
 
-def _tree_options(options: dict[str, Any]) -> TreeOptions:
-    for name in options:
-        if name not in OPTION_NAMES:
-            raise TypeError(
-                f"method='taylor_tree' has no option {name!r}; it has: {', '.join((*OPTION_NAMES, 'tolerance'))}."
-            )
-    return TreeOptions(**options)
-
-
-def _check_machine(machine: KernelMachine, method: str) -> None:
+def _check_machine(machine: KernelMachine, method: str, agreement: float | None) -> None:
     if machine.calibration is not None:
         raise NotImplementedError(
             f"method={method!r} answers with the machine's own labels; a CalibratedClassifierCV answers with the most "
             "probable class. Accelerate its inner estimator, or use method='exact'."
+        )
+    if method == "taylor_tree":
+        check_kernel(machine)
+        if agreement == 1.0:
+            check_certifiable(machine)
+    elif agreement == 1.0:
+        raise NotImplementedError(
+            f"agreement=1.0 needs a proven bound, which method={method!r} does not have. Use method='taylor_tree' (rbf "
+            "kernel), method='exact', or agreement=0.9999."
         )
 
 

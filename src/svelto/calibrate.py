@@ -23,7 +23,16 @@ from svelto._inputs import Query
 from svelto._typing import FloatArray, IntArray, Rows
 from svelto.cascade import settled_labels
 from svelto.engines.exact import ExactEngine
-from svelto.guarantee import Certificate, StageTrace, allowed, certify, choose, rows_needed, widened
+from svelto.guarantee import (
+    Certificate,
+    StageTrace,
+    allowed,
+    certify,
+    choose,
+    rows_needed,
+    settled_wrong,
+    widened,
+)
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods, support_share
 
@@ -41,9 +50,11 @@ MOST_OPERATIONS: Final = 1e11
 LEAST_THRESHOLD: Final = 1e-6
 # Stand-ins are a model of new rows, not new rows: thresholds chosen on them are widened as if by this rung of the
 # ladder.
-WIDEN: Final = 1.2
+WIDEN: Final = 1.5
 # Where too few rows can show nothing, thresholds start from at least this many error scales.
 CAREFUL: Final = 3.0
+# Rows that reach the exact engine are close calls: about a third of them take its float64 tier too.
+EXACT_FACTOR: Final = 2.0
 # Thresholds that a multi-class row is tried at.
 GRID: Final = np.concatenate([[0.0], np.geomspace(1e-2, 1e3, 61)])
 
@@ -123,7 +134,7 @@ def trace_stage(
         largest = errors.max(axis=1)
         caution = np.divide(tolerance, largest, out=np.full(len(largest), np.inf), where=largest > 0.0)
         wrong = ~(np.abs(scores - exact_scores).max(axis=1) <= tolerance)
-        return StageTrace(caution, wrong, stage.operations())
+        return StageTrace(_held_back(caution, wrong), wrong, stage.operations())
     plain = settled_labels(machine, scores, np.zeros_like(errors))
     wrong = plain != exact_labels
     if machine.n_scores == 1:
@@ -140,51 +151,100 @@ def trace_stage(
             last[open_rows] = rung
             if not len(open_rows):
                 break
-        caution = GRID[np.where(wrong, np.minimum(last + 1, len(GRID) - 1), last)]
+        rungs = np.concatenate([GRID, [np.inf]])  # settled at the last rung: no threshold is known to hold the row back
+        at_last = last == len(GRID) - 1
+        caution = rungs[np.where(wrong | at_last, last + 1, last)]
     caution[plain < 0] = 0.0  # a tie in the stage's own scores settles nothing
     wrong = wrong & (plain >= 0)
-    return StageTrace(caution, wrong, stage.operations())
+    return StageTrace(_held_back(caution, wrong), wrong, stage.operations())
 
 
-def set_thresholds(
-    machine: KernelMachine,
-    stages: list[Any],
-    exact: ExactEngine,
-    rows: CalibrationRows,
-    agreement: float,
-    confidence: float,
-    tolerance: float | None,
-    n_jobs: int | None,
-) -> Certificate:
-    """Choose thresholds on one set of rows, certify them on the other; warns where too few rows can show anything."""
-    rate = 1.0 - agreement
+def _held_back(caution: FloatArray, wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
+    """Cautions of wrong rows a little larger, so that no rounding of threshold times error lets one through."""
+    return np.where(wrong, caution * (1.0 + 1e-9), caution)
 
-    def traces(X: Rows) -> list[StageTrace]:
-        query = Query(X)
-        labels = exact.labels(query, n_jobs)[0]
-        # Exact scores are only looked at where values count.
-        values = exact.scores(query, n_jobs) if machine.task == "regression" else np.empty((0, 0))
-        return [trace_stage(stage, machine, X, values, labels, tolerance, n_jobs) for stage in stages]
 
-    exact_cost = float(machine.n_sv * (rows.check.shape[1] + 16.0))
-    choosing, checking = traces(rows.choose), traces(rows.check)
-    budget = max(allowed(len(choosing[0].wrong), rate, confidence), 0)
-    needed = rows_needed(rate, confidence)
-    few = rows.check.shape[0] < needed
-    thresholds = choose(choosing, 0 if few else budget, exact_cost)
-    thresholds = [max(t, CAREFUL if few else LEAST_THRESHOLD) for t in thresholds]
-    if rows.source == "stand-ins":
-        thresholds = widened(thresholds, WIDEN)
-    certificate = certify(checking, thresholds, agreement, confidence)
-    if few:
-        warnings.warn(
-            f"agreement={agreement} at confidence={confidence} needs at least {needed} rows to check it on, and as "
-            f"many to choose thresholds; there are {rows.check.shape[0]} to check on. The thresholds are set "
-            f"carefully, but only {certificate.bound:.4f} can be shown. Give more rows as X_calibration, or ask for less.",
-            UserWarning,
-            stacklevel=5,
-        )
-    return certificate
+class Calibrator:
+    """Sets the thresholds of stages: chosen on one set of rows, certified on the other.
+
+    Parameters
+    ----------
+    machine : KernelMachine
+        The machine the stages stand for.
+    exact : ExactEngine
+        Says what is right.
+    rows : CalibrationRows
+        The two sets.
+    agreement, confidence : float
+        The promise.
+    tolerance : float, optional
+        |error| that counts as agreement, for regressors.
+    """
+
+    def __init__(
+        self,
+        machine: KernelMachine,
+        exact: ExactEngine,
+        rows: CalibrationRows,
+        agreement: float,
+        confidence: float,
+        tolerance: float | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.machine = machine
+        self.rows = rows
+        self.agreement = agreement
+        self.confidence = confidence
+        self.tolerance = tolerance
+        self.n_jobs = n_jobs
+        self.needed = rows_needed(1.0 - agreement, confidence)
+        self.exact_cost = EXACT_FACTOR * machine.n_sv * (rows.check.shape[1] + 16.0 + machine.dual_coef.shape[0])
+        self._truth = {}
+        for name, X in (("choose", rows.choose), ("check", rows.check)):
+            labels = exact.labels(Query(X), n_jobs)[0]
+            # Exact scores are only looked at where values count.
+            values = exact.scores(Query(X), n_jobs) if machine.task == "regression" else np.empty((0, 0))
+            self._truth[name] = values, labels
+
+    @property
+    def few(self) -> bool:
+        """Whether even a flawless check could not show the agreement."""
+        return bool(self.rows.check.shape[0] < self.needed)
+
+    def traces(self, stage: Any) -> dict[str, StageTrace]:
+        """What a stage would do with the rows of both sets."""
+        return {
+            name: trace_stage(
+                stage, self.machine, getattr(self.rows, name), *self._truth[name], self.tolerance, self.n_jobs
+            )
+            for name in ("choose", "check")
+        }
+
+    def choose(self, traces: list[dict[str, StageTrace]]) -> tuple[list[float], float]:
+        """Thresholds of a sequence of stages, and the expected cost of a row."""
+        choosing = [t["choose"] for t in traces]
+        n_allowed = allowed(len(choosing[0].wrong), 1.0 - self.agreement, self.confidence)
+        thresholds = choose(choosing, 0 if self.few else max(n_allowed, 0), self.exact_cost)
+        thresholds = [max(t, CAREFUL if self.few else LEAST_THRESHOLD) for t in thresholds]
+        if self.rows.source == "stand-ins":
+            thresholds = widened(thresholds, WIDEN)
+        _, reach = settled_wrong(choosing, thresholds)
+        cost = sum(share * trace.cost for share, trace in zip(reach, choosing, strict=False))
+        return thresholds, cost + reach[-1] * self.exact_cost
+
+    def certify(self, traces: list[dict[str, StageTrace]], thresholds: list[float]) -> Certificate:
+        """What the second set of rows shows about the thresholds; warns where it is too small to show anything."""
+        certificate = certify([t["check"] for t in traces], thresholds, self.agreement, self.confidence)
+        if self.few:
+            warnings.warn(
+                f"agreement={self.agreement} at confidence={self.confidence} needs at least {self.needed} rows to "
+                f"check it on, and as many to choose thresholds; there are {self.rows.check.shape[0]} to check on. The "
+                f"thresholds are set carefully, but only {certificate.bound:.4f} can be shown. Give more rows as "
+                "X_calibration, or ask for less.",
+                UserWarning,
+                stacklevel=5,
+            )
+        return certificate
 
 
 def _as_dense(X: Rows) -> FloatArray:

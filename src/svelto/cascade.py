@@ -20,7 +20,7 @@ from svelto import _core
 from svelto._inputs import Query
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.exact import ExactEngine, Precision
-from svelto.engines.packing import RULE_CODES
+from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.machine import KernelMachine
 
 # Marks rows that must go straight to the exact engine, because no calibration row was like them.
@@ -53,7 +53,7 @@ def settled_labels(machine: KernelMachine, scores: FloatArray, bounds: FloatArra
     """Labels in vote order where no error within the bounds can change them, -1 elsewhere."""
     out: IntArray = np.empty(len(scores), dtype=np.int32)
     rule = RULE_CODES["sign" if machine.task == "outlier" else machine.rule]
-    _core.settle(scores, bounds, rule, machine.n_classes, machine.break_ties, out)
+    _core.settle(scores, bounds, rule, machine.n_classes, breaks_ties(machine), out)
     return out
 
 
@@ -110,7 +110,7 @@ class Cascade:
                 out[waiting] = found
                 waiting = waiting[found < 0]
             settled.append(before - len(waiting))
-        rest = np.concatenate([waiting, kept]) if len(kept) else waiting
+        rest = np.sort(np.concatenate([waiting, kept]))
         if len(rest):
             out[rest] = self.exact.labels(_take(query, rest, n), n_jobs)[0]
         return out, [*settled, len(rest)]
@@ -132,7 +132,7 @@ class Cascade:
             settled = self._settled(scores, errors, threshold)
             out[waiting[settled]] = scores[settled]
             waiting = waiting[~settled]
-        rest = np.concatenate([waiting, kept]) if len(kept) else waiting
+        rest = np.sort(np.concatenate([waiting, kept]))
         if len(rest):
             out[rest] = self.exact.scores(_take(query, rest, n), n_jobs)
         return out

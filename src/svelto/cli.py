@@ -1,4 +1,4 @@
-"""The command line: `svelto demo`, `svelto info`, `svelto predict`.
+"""The command line: `svelto demo`, `svelto info`, `svelto predict`, `svelto reproduce`.
 
 Arguments in, one call, text out. Results go to stdout or to the file of `-o`, everything else to stderr. Exit codes: 0,
 2 for anything wrong with the arguments or files (one line, no traceback), 130 after Ctrl-C.
@@ -10,7 +10,6 @@ postponed annotations here: typer reads those of the functions inside `_build_ap
 import contextlib
 import dataclasses
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +43,11 @@ DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2,
 have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
+"""
+REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
+
+EXPERIMENT is s0-table1, s0-table2 or s0-figure2 (Pham and Smeulders, metric tree with Taylor expansions). Data sets are
+found as `svelto.datasets.load` finds them. Each data set's result is written as soon as it is there.
 """
 # What svm-predict says of a regression model trained with -b 1.
 NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,
@@ -93,6 +97,8 @@ def _build_app() -> Any:
     ) -> None:
         """Compare labels and time with scikit-learn on two SVMs."""
         with _one_line_errors():
+            from svelto.demo import run_demo
+
             run_demo(rows, seed)
 
     model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file.")
@@ -135,6 +141,41 @@ def _build_app() -> Any:
                 strict_width=strict_width,
                 n_jobs=n_jobs,
             )
+
+    one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
+    n_splits = typer.Option("--splits", min=1, help="Random splits, where the paper has no test part.")
+    n_repeats = typer.Option("--repeats", min=1, help="Repeats of each timing.")
+    go_on = typer.Option("--resume", help="Skip data sets measured before with the same settings.")
+
+    @app.command(help=REPRODUCE_HELP)
+    def reproduce(
+        *,
+        experiment: Annotated[str, typer.Argument(metavar="EXPERIMENT")],
+        output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR")] = Path("docs/reproduction"),
+        only: Annotated[list[str] | None, one_set] = None,
+        splits: Annotated[int | None, n_splits] = None,
+        repeats: Annotated[int | None, n_repeats] = None,
+        jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Threads.")] = 2,
+        resume: Annotated[bool, go_on] = False,
+    ) -> None:
+        from svelto.reproduce import Interrupted, run
+
+        with _one_line_errors():
+            try:
+                files = run(
+                    experiment,
+                    output=output,
+                    only=only or (),
+                    splits=splits,
+                    repeats=repeats,
+                    n_jobs=jobs,
+                    resume=resume,
+                )
+            except Interrupted as stop:  # what was finished stays, so the general message would be wrong
+                print(f"svelto: {stop}", file=sys.stderr)
+                sys.exit(INTERRUPTED)
+            for file in files:
+                print(file)
 
     @app.callback(invoke_without_command=True)
     def common(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
@@ -322,62 +363,3 @@ def _summary(regression: bool, predictions: Any, y: Any) -> list[str]:
         f"Mean squared error = {np.mean((p - y) ** 2):g} (regression)",
         f"Squared correlation coefficient = {correlation:g} (regression)",
     ]
-
-
-# -- demo --------------------------------------------------------------------------------------------------------
-
-
-def run_demo(n_rows: int, seed: int) -> None:
-    """Train, accelerate, compare; one row of the table for each data set."""
-    from rich.console import Console
-    from rich.table import Table
-    from sklearn.datasets import load_digits, make_classification
-    from sklearn.model_selection import train_test_split
-    from sklearn.svm import SVC
-
-    digits = load_digits()
-    X, y = make_classification(
-        3 * n_rows, 20, n_informative=10, n_clusters_per_class=8, flip_y=0.05, class_sep=0.8, random_state=seed
-    )
-    sets = {
-        "digits, 10 classes": (SVC(gamma=0.001, C=10), digits.data, digits.target, 0.5),
-        "generated, 2 classes": (SVC(gamma=0.05, C=1), X, y, 2 / 3),
-    }
-    table = Table(title="Same labels, less time", caption="svelto: method 'exact'. Median of 3 runs each.")
-    for column in ("data set", "SVs", "features", "rows", "labels equal", "SVC.predict", "svelto", "ratio"):
-        table.add_column(column, justify="left" if column == "data set" else "right")
-    for name, (svc, rows, labels, test_share) in sets.items():
-        with _spinner(f"{name}: training"):
-            train, test, target, _ = train_test_split(rows, labels, test_size=test_share, random_state=seed)
-            svc.fit(train, target)
-            fast = svelto.accelerate(svc, method="exact")
-        with _spinner(f"{name}: predicting {len(test):,} rows"):
-            n_equal = int(np.count_nonzero(svc.predict(test) == fast.predict(test)))  # also the warm-up
-            slow_s, fast_s = _median_seconds([svc.predict, fast.predict], test)
-        table.add_row(
-            name,
-            f"{len(svc.support_):,}",
-            f"{test.shape[1]}",
-            f"{len(test):,}",
-            f"{n_equal}/{len(test)}",
-            _seconds(slow_s),
-            _seconds(fast_s),
-            f"{slow_s / fast_s:.0f}x",
-        )
-    # In a file or a pipe the width is unknown, and a squeezed table helps nobody.
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
-
-
-def _median_seconds(functions: Sequence[Any], rows: Any, repeats: int = 3) -> list[float]:
-    """Median time of each function; interleaved, so that a slow moment hits all of them."""
-    seconds = np.empty((repeats, len(functions)))
-    for repeat in range(repeats):
-        for i, function in enumerate(functions):
-            start = time.perf_counter()
-            function(rows)
-            seconds[repeat, i] = time.perf_counter() - start
-    return [float(s) for s in np.median(seconds, axis=0)]
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

@@ -160,6 +160,8 @@ def widened(thresholds: list[float], factor: float) -> list[float]:
 def certify(traces: list[StageTrace], thresholds: list[float], agreement: float, confidence: float) -> Certificate:
     """Check thresholds on rows that had no part in choosing them; retreat along the ladder where they fail."""
     n, rate = len(traces[0].wrong), 1.0 - agreement
+    if all(t == math.inf for t in thresholds):
+        return Certificate(thresholds, n, 0, 1.0, True)
     kept: Certificate | None = None
     for factor in LADDER:
         scaled = widened(thresholds, factor)

@@ -15,7 +15,6 @@ new rows.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -33,6 +32,10 @@ CELL_ROWS: Final = 8
 # Probe rows and steps of the search for the stand-ins' step.
 PROBE_ROWS: Final = 256
 BISECTIONS: Final = 7
+# Rows closer than this, in units of a typical row's distance from the mean, are copies.
+SAME: Final = 1e-5
+# Rows and support vectors that are looked for among each other.
+SHARE_ROWS: Final = 500
 
 
 class Neighbourhoods:
@@ -70,28 +73,30 @@ class Neighbourhoods:
         """The step at which shifted rows are as far from the nearest row as the rows are from each other."""
         n = len(self.X)
         probe = rng.choice(n, size=min(n, PROBE_ROWS), replace=False)
-        norms = np.einsum("ij,ij->i", self.X, self.X)
+        X = self.X - self.X.mean(axis=0)  # distances stay, and digits are not lost to a common offset
+        norms = np.einsum("ij,ij->i", X, X)
+        # Copies of a row would make the distance to "another" row zero, and the stand-in a copy as well.
+        same = SAME**2 * float(norms.mean())
 
         def nearest(rows: FloatArray, skip: IndexArray | None) -> FloatArray:
-            sq = np.einsum("ij,ij->i", rows, rows)[:, None] + norms[None, :] - 2.0 * (rows @ self.X.T)
+            sq = np.einsum("ij,ij->i", rows, rows)[:, None] + norms[None, :] - 2.0 * (rows @ X.T)
             if skip is not None:
                 sq[np.arange(len(rows)), skip] = np.inf
-            # Copies of a row would make the distance to "another" row zero, and the stand-in a copy as well.
-            sq[sq <= 1e-9 * (1.0 + norms[None, :])] = np.inf if skip is not None else 0.0
+                sq[sq <= same] = np.inf
             distances: FloatArray = np.sqrt(np.maximum(sq.min(axis=1), 0.0))
             return distances
 
-        own = nearest(self.X[probe], probe)
+        own = nearest(X[probe], probe)
         own = own[np.isfinite(own)]
         if len(own) == 0:
             return 0.0
         wanted = float(np.median(own))
         low, high = 0.0, 2.0
         i, a, b = self._draw(len(probe), rng, probe)
-        difference = self.X[a] - self.X[b]
+        difference = X[a] - X[b]
         for _ in range(BISECTIONS):
             step = 0.5 * (low + high)
-            if float(np.median(nearest(self.X[i] + step * difference, None))) < wanted:
+            if float(np.median(nearest(X[i] + step * difference, None))) < wanted:
                 low = step
             else:
                 high = step
@@ -107,18 +112,34 @@ class Neighbourhoods:
 
 
 def support_share(machine: KernelMachine, X: Rows) -> float:
-    """Share of the support vectors that are found among the rows: near 1 for training rows, 0 for others.
+    """How much X looks like training rows: 0 where it holds no support vector, near 1 where it holds all of them.
 
-    Compared in float32, which survives a trip through a text file of nine digits.
+    The larger of two shares, each from a sample: support vectors that are found among the rows, and rows that are found
+    among the support vectors (so that a part of the training rows is recognised too). A row counts as found if another
+    is within a hundred-thousandth of a typical row's size: files keep few digits, and scalers may round to float32.
     """
-    vectors = _row_keys(machine.support_vectors)
-    return len(vectors & _row_keys(X)) / len(vectors)
+    vectors = machine.support_vectors
+    rng = np.random.default_rng(0)
+    centre = np.asarray(vectors.mean(axis=0)).ravel()
+    return max(_found(_sample(vectors, rng), X, centre), _found(_sample(X, rng), vectors, centre))
 
 
-def _row_keys(X: Rows) -> set[bytes]:
-    """Every distinct row as bytes: its columns and values that are not zero."""
-    rows = sparse.csr_matrix(X, dtype=np.float32, copy=True)
-    rows.eliminate_zeros()
-    rows.sort_indices()
-    columns, values, start = rows.indices, rows.data, rows.indptr
-    return {columns[a:b].tobytes() + values[a:b].tobytes() for a, b in pairwise(start)}
+def _sample(X: Rows, rng: np.random.Generator) -> FloatArray:
+    n = X.shape[0]
+    rows = X[np.sort(rng.choice(n, size=min(n, SHARE_ROWS), replace=False))]
+    return np.asarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)
+
+
+def _found(sample: FloatArray, among: Rows, centre: FloatArray) -> float:
+    """Share of the rows of a sample that have a copy, up to rounding."""
+    sample = sample - centre
+    own = np.einsum("ij,ij->i", sample, sample)
+    limit = SAME**2 * max(float(own.mean()), np.finfo(np.float64).tiny)
+    found = np.zeros(len(sample), dtype=bool)
+    step = max(1, 8_000_000 // max(among.shape[1], len(sample)))
+    for start in range(0, among.shape[0], step):
+        part = among[start : start + step]
+        part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64) - centre
+        sq = own[:, None] + np.einsum("ij,ij->i", part, part)[None, :] - 2.0 * (sample @ part.T)
+        found |= sq.min(axis=1) <= limit
+    return float(found.mean())

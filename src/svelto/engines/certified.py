@@ -32,7 +32,7 @@ from svelto._inputs import Query
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray
 from svelto.engines.packing import expand_rows
-from svelto.engines.taylor_tree import TaylorTree, _check, _parts
+from svelto.engines.taylor_tree import TaylorTree, _check, _parts, leaf_bytes
 from svelto.machine import KernelMachine
 
 UNIT: Final = 2.0**-53
@@ -85,6 +85,12 @@ class CertifiedTree(TaylorTree):
                 outcome = self._native.certified_dense(part, *to, query.scale, threads)
             _check(outcome, query.rows, start)
         return out, scores, bounds
+
+
+def tree_share(max_bytes: int, d: int, n_scores: int) -> int:
+    """What is left of a limit for the tree itself when its leaves are certified: float64 centres, slopes and bounds."""
+    own, more = leaf_bytes(d, n_scores), 8 * (d + 1 + n_scores * (d + 5))
+    return max(1, (max_bytes - 8 * n_scores) * own // (own + more))
 
 
 def certify_leaves(tree: TaylorTree, rows: FloatArray, n_jobs: int | None = None) -> CertifiedTree:

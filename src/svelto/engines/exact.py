@@ -22,7 +22,7 @@ from svelto import _core
 from svelto._inputs import Query, as_floats, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray, Rows
-from svelto.engines.packing import RULE_CODES, pack_machine
+from svelto.engines.packing import RULE_CODES, breaks_ties, pack_machine
 from svelto.machine import KernelMachine
 
 # What a native call reports; see _core.pyi.
@@ -282,7 +282,7 @@ class ValueEngine:
             assert machine.n_support is not None
             self._class_start = np.concatenate([[0], np.cumsum(machine.n_support)]).astype(np.int32)
         self._rule = RULE_CODES["sign" if machine.task == "outlier" else machine.rule]
-        self._break_ties = machine.break_ties and machine.decision_function_shape == "ovr" and machine.n_classes > 2
+        self._break_ties = breaks_ties(machine)
 
     @property
     def nbytes(self) -> int:

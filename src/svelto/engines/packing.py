@@ -68,7 +68,7 @@ def pack_machine(machine: KernelMachine, *, single_pair: str | None, use_posting
         "n_sv": machine.n_sv,
         "n_scores": machine.n_scores,
         "n_classes": machine.n_classes,
-        "break_ties": machine.break_ties and machine.decision_function_shape == "ovr" and machine.n_classes > 2,
+        "break_ties": breaks_ties(machine),
         "has_f32": single_pair is not None and not use_postings and not linear,
         "use_postings": use_postings,
         "abs_cols": grouping.abs_cols,
@@ -152,6 +152,11 @@ def expand_rows(machine: KernelMachine, coef: FloatArray) -> list[FloatArray]:
             row[start[j] : start[j + 1]] = coef[i, start[j] : start[j + 1]]
             rows.append(row)
     return rows
+
+
+def breaks_ties(machine: KernelMachine) -> bool:
+    """Whether equal votes are decided by the scores; scikit-learn has this for its "ovr" form of several classes."""
+    return machine.break_ties and machine.decision_function_shape == "ovr" and machine.n_classes > 2
 
 
 def add_scaling(fields: Fields, machine: KernelMachine) -> None:

@@ -1,0 +1,184 @@
+"""The reduced set as a stage of a cascade: few kernel values for a score, and a map of how wrong it is where.
+
+The scores come from the machine that `reduced_set` makes, evaluated by the exact engine's fused kernel in float32.
+Their errors differ from place to place, so a metric tree (`build_error_map`) holds an error scale for every cell,
+learned on oracle rows that had no part in the fit. With several scores the map holds one number a cell, and each
+score its own unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from svelto._inputs import Query
+from svelto._typing import FloatArray, IntArray
+from svelto.engines.exact import ExactEngine
+from svelto.engines.leaf_models import sign_weights
+from svelto.engines.reduced_set import reduce_machine
+from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, build_error_map, check_whole, oracle_rows
+from svelto.machine import KernelMachine
+
+# Share of the oracle rows that coefficients are fitted to; the others show the error.
+FIT_SHARE: Final = 0.67
+# n_basis="auto": sizes that are tried, and the size where nothing tells which is best.
+SIZES: Final = (64, 192)
+UNCALIBRATED_SIZE: Final = 256
+
+
+@dataclass(frozen=True)
+class ReducedSetOptions:
+    """Options of ``method="reduced_set"``; those of `reduce_machine`, and the number of oracle rows.
+
+    ``n_basis="auto"`` tries a few sizes and takes the one whose rows cost least, rows sent on included; without a
+    promise to calibrate for, it is 256.
+    """
+
+    n_basis: int | Literal["auto"] = "auto"
+    basis: Literal["auto", "kmeans", "greedy", "preimage"] = "auto"
+    coefficients: Literal["least_squares", "projection"] = "least_squares"
+    weighting: Literal["auto", "margin", "uniform"] = "auto"
+    ridge: float = 1e-3
+    max_iter: int = 150
+    oracle_rows: int | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.n_basis != "auto":
+            check_whole("n_basis", self.n_basis, 1, " or 'auto'")
+        if self.oracle_rows != "auto":
+            check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
+
+
+OPTION_NAMES: Final = tuple(f.name for f in fields(ReducedSetOptions))
+
+
+@dataclass
+class ReducedSet:
+    """A reduced machine and the map of its errors.
+
+    Attributes
+    ----------
+    machine : KernelMachine
+        The machine it answers for.
+    reduced : KernelMachine
+        Its scores, approximately, from few vectors; with the machine's scaling.
+    unit : ndarray of shape (n_scores,)
+        Size of each score's error.
+    error_map : TaylorTree or None
+        Error scales in those units; None: nothing is known, and every error scale is the unit itself.
+    """
+
+    machine: KernelMachine
+    reduced: KernelMachine
+    unit: FloatArray
+    error_map: TaylorTree | None = None
+    name: str = "reduced_set"
+    _engine: ExactEngine = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._engine = ExactEngine(self.reduced, "float32")
+
+    @property
+    def n_basis(self) -> int:
+        """Number of vectors."""
+        return self.reduced.n_sv
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed arrays and of the map."""
+        return self._engine.nbytes + (0 if self.error_map is None else self.error_map.nbytes)
+
+    def without_map(self) -> ReducedSet:
+        """The same stage with one error scale for all places: cheaper, where errors are much alike."""
+        return ReducedSet(self.machine, self.reduced, self.unit)
+
+    def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
+        """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
+        from svelto.cascade import settled_labels
+
+        if caution == 0.0:
+            scores = self._engine.scores(query, n_jobs)
+            return settled_labels(self.machine, scores, np.zeros_like(scores))
+        scores, errors = self.scores(query, n_jobs)
+        return settled_labels(self.machine, scores, caution * errors)
+
+    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
+        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
+        if not np.isfinite(X).all():
+            return np.full(X.shape[0], -1, dtype=np.int32), -1
+        labels = self.settle(Query(X, scale=self.machine.scaling is not None), caution, 1)
+        return labels, int((labels < 0).sum())
+
+    def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Scores and error scales, each (n_rows, n_scores)."""
+        scores = self._engine.scores(query, n_jobs)
+        if self.error_map is None:
+            return scores, np.broadcast_to(self.unit, scores.shape).copy()
+        return scores, self.error_map.scores(query, n_jobs)[1] * self.unit
+
+    def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
+        """Kernel evaluations a row, and dot products of the map of errors."""
+        found = {} if self.error_map is None else self.error_map.cost(query, n_jobs)
+        return {
+            "kernel_evaluations_per_row": float(self.n_basis),
+            "dot_products_per_row": found.get("dot_products_per_row", 0.0),
+        }
+
+    def operations(self) -> float:
+        """Cost of one row, in multiply-adds of the exact engine's inner loop."""
+        own = self.n_basis * (self.reduced.support_vectors.shape[1] + 16.0 + self.machine.n_scores)
+        return float(own) + (0.0 if self.error_map is None else self.error_map.operations())
+
+
+def build_reduced_set(
+    machine: KernelMachine,
+    X: FloatArray,
+    options: ReducedSetOptions,
+    score: Scorer,
+    *,
+    with_errors: bool,
+    seed: int,
+    n_jobs: int | None = None,
+    progress: Progress = lambda step: None,
+) -> ReducedSet:
+    """Build the stage on dense rows that the machine's scaling was already applied to."""
+    rng = np.random.default_rng([seed, 3])
+    progress("scores of oracle rows")
+    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs)
+    exact = score(rows)
+    fitted = rng.random(len(rows)) < FIT_SHARE if with_errors and len(rows) > 10 else np.ones(len(rows), dtype=bool)
+    progress("basis vectors and coefficients")
+    reduced = reduce_machine(
+        machine,
+        X,
+        n_basis=UNCALIBRATED_SIZE if options.n_basis == "auto" else options.n_basis,
+        basis=options.basis,
+        coefficients=options.coefficients,
+        weighting=options.weighting,
+        ridge=options.ridge,
+        max_iter=options.max_iter,
+        oracle=(rows[fitted], exact[fitted]),
+        random_state=seed,
+        n_jobs=n_jobs,
+    )
+    reduced = replace(reduced, scaling=machine.scaling)
+    stage = ReducedSet(machine, reduced, np.ones(machine.n_scores))
+    if not with_errors:
+        return stage
+    held = ~fitted if (~fitted).any() else fitted
+    progress("map of errors")
+    residuals = exact[held] - stage.scores(Query(rows[held]), n_jobs)[0]
+    importance = sign_weights(exact[held], machine.task != "regression")
+    unit = np.sqrt(np.average(residuals**2, axis=0, weights=importance.mean(axis=1)))
+    unit = np.maximum(unit, 1e-7 * np.maximum(np.abs(exact).max(axis=0), 1e-30))
+    relative = np.sqrt(np.mean((residuals / unit) ** 2, axis=1))
+    return ReducedSet(machine, reduced, unit, _scaled(build_error_map(X, rows[held], relative, seed, n_jobs), machine))
+
+
+def _scaled(error_map: TaylorTree, machine: KernelMachine) -> TaylorTree:
+    """The map for rows that still need the machine's scaling."""
+    if machine.scaling is None:
+        return error_map
+    return TaylorTree(replace(error_map.machine, scaling=machine.scaling), error_map.arrays)

@@ -1,0 +1,77 @@
+"""Experiments of the papers, run again on this machine: `svelto reproduce s0-table1`.
+
+An experiment measures, keeps every number in NAME.json, and renders NAME.md (and a picture, where the paper has one)
+from that file alone. Files appear whole or not at all, and a table's JSON grows by one data set at a time: what is
+finished survives an interruption, and `resume` goes on from there.
+
+`s0`: Pham and Smeulders, "Metric tree partitioning and Taylor approximation for fast support vector classification".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from svelto.reproduce._common import Experiment, Interrupted, Request
+from svelto.reproduce._s0_figure import FIGURE2
+from svelto.reproduce.s0 import TABLE1, TABLE2
+
+__all__ = ["EXPERIMENTS", "Interrupted", "run"]
+
+EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (TABLE1, TABLE2, FIGURE2)}
+DEFAULT_OUTPUT: Final = Path("docs") / "reproduction"
+
+
+def run(
+    experiment: str,
+    *,
+    output: Path = DEFAULT_OUTPUT,
+    only: Sequence[str] = (),
+    splits: int | None = None,
+    repeats: int | None = None,
+    n_jobs: int = 2,
+    resume: bool = False,
+) -> list[Path]:
+    """Run an experiment and write its files.
+
+    Parameters
+    ----------
+    experiment : str
+        A name of `EXPERIMENTS`.
+    output : Path, default=docs/reproduction
+        Folder of the files; made where it does not exist.
+    only : sequence of str, optional
+        Data sets to measure; default: all of them. Results of the others stay as they are.
+    splits : int, optional
+        Random splits where the paper has no given test part; default: 10, for covtype 1.
+    repeats : int, optional
+        Interleaved repeats of each timing; default: 7.
+    n_jobs : int, default=2
+        Threads of this library's predictors. `SVC.predict` has one by nature.
+    resume : bool, default=False
+        Leave out data sets whose results, of the same settings, are in the output already.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    ValueError
+        Unknown experiment or data set, or an option the experiment does not have.
+    Interrupted
+        (a KeyboardInterrupt) Ctrl-C; says what is finished.
+    """
+    chosen = EXPERIMENTS.get(experiment)
+    if chosen is None:
+        raise ValueError(f"Unknown experiment {experiment!r}. Expected one of {', '.join(EXPERIMENTS)}.")
+    given = {"only": list(only) or None, "splits": splits, "repeats": repeats, "resume": resume or None}
+    for option, value in given.items():
+        if value is not None and option not in chosen.options:
+            raise ValueError(f"{experiment} has no option --{option}.")
+    for option, number in (("splits", splits), ("repeats", repeats), ("jobs", n_jobs)):
+        if number is not None and number < 1:
+            raise ValueError(f"--{option} is {number}; expected a whole number >= 1.")
+    return chosen.run(Request(output, tuple(only), splits, repeats, n_jobs, resume))
