@@ -50,12 +50,12 @@ nb::dict build_tree(const Matrix<float>& rows, int leaf_size, int max_leaves, in
 }
 
 // Children must lead to every node exactly once, and never back: a walk then always ends in a leaf that exists.
-void check_children(const Tree& tree) {
+void check_children(const Tree& tree, const std::int32_t* children) {
     require(tree.n_leaves == tree.n_inner + 1, "a tree has one leaf more than inner nodes");
     std::vector<char> leaf_seen(static_cast<std::size_t>(tree.n_leaves)), node_seen(leaf_seen.size());
     for (std::int32_t node = 0; node < tree.n_inner; ++node) {
         for (int side = 0; side < 2; ++side) {
-            const std::int32_t child = tree.children[2 * node + side];
+            const std::int32_t child = children[2 * node + side];
             require(child > node || child < 0, "a child does not follow its parent");
             require(child < tree.n_inner && ~child < tree.n_leaves, "a child does not exist");
             char& seen =
@@ -76,7 +76,8 @@ void check_rule(const Machine& vote) {
     if (vote.rule == Rule::sign) require(vote.n_scores == 1, "a sign needs one score");
 }
 
-TreeStage read_stage(const nb::dict& fields) {
+// `nodes` receives the nodes in the form that walks read.
+TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes) {
     TreeStage s;
     Tree& tree = s.tree;
     tree.d = get<int>(fields, "d");
@@ -87,9 +88,12 @@ TreeStage read_stage(const nb::dict& fields) {
     require(tree.n_inner >= 0 && tree.n_leaves >= 1, "the tree is empty");
     const std::int64_t inner = tree.n_inner, leaves = tree.n_leaves;
     tree.normals = aligned<float>(fields, "normals", inner * tree.stride);
-    tree.offsets = array<float>(fields, "offsets", inner);
-    tree.children = array<std::int32_t>(fields, "children", 2 * inner);
-    check_children(tree);
+    const float* offsets = array<float>(fields, "offsets", inner);
+    const std::int32_t* children = array<std::int32_t>(fields, "children", 2 * inner);
+    check_children(tree, children);
+    nodes.resize(static_cast<std::size_t>(inner));
+    for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i] = {offsets[i], {children[2 * i], children[2 * i + 1]}, 0};
+    tree.nodes = nodes.data();
     Machine& vote = s.vote;
     vote.rule = static_cast<Rule>(get<int>(fields, "rule"));
     vote.n_scores = get<int>(fields, "n_scores");
@@ -141,7 +145,7 @@ class Stage {
   public:
     Stage(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
-          stage_(read_stage(fields_)),
+          stage_(read_stage(fields_, nodes_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.tree.d)) {
         if (fields_.contains("certified_slope")) certified_ = read_certified(fields_, stage_);
@@ -212,6 +216,7 @@ class Stage {
     }
 
     nb::dict fields_;
+    std::vector<TreeNode> nodes_;
     TreeStage stage_;
     const HotTable& hot_;
     RowScaling scaling_;

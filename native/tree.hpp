@@ -27,14 +27,20 @@ struct TreeRows {
     const float* sq_norm = nullptr;         // [n]
 };
 
+// What a step needs besides the hyperplane's normal; one load brings it all.
+struct TreeNode {
+    float offset = 0.0f;
+    std::int32_t child[2] = {};  // where normal.x + offset < 0, and elsewhere
+    std::int32_t unused = 0;
+};
+
 struct Tree {
     int d = 0;
     int stride = 0;  // d rounded up to kTreeLanes
     int n_inner = 0;
     int n_leaves = 0;
-    const float* normals = nullptr;          // [n_inner][stride]
-    const float* offsets = nullptr;          // [n_inner]
-    const std::int32_t* children = nullptr;  // [n_inner][2]: left where normal.x + offset < 0, else right
+    const float* normals = nullptr;   // [n_inner][stride]
+    const TreeNode* nodes = nullptr;  // [n_inner]
 };
 
 // The model of leaf l at its centre c: score_p(x) = value_p + weight_p . (x - c), with the error scale

@@ -98,9 +98,22 @@ template <bool kStored>
     }
 }
 
+// The product of a row with a node's normal; kGroups > 0 says that a dense row has so many groups of lanes, which
+// spares a loop and its branches.
+template <bool kStored, int kGroups>
+[[gnu::always_inline]] inline float step_dot(const TreeRows& rows, int row, const float* normal, int stride) {
+    if constexpr (kStored || kGroups == 0) {
+        return row_dot<kStored>(rows, row, normal, stride);
+    } else {
+        constexpr int kStride = kGroups * kTreeLanes;
+        return tree_dot(normal, rows.dense + static_cast<std::ptrdiff_t>(row) * kStride, kStride);
+    }
+}
+
 // Several rows walk at once; one that has reached its leaf makes room for the next.
-template <bool kStored, bool kFetch>
+template <bool kStored, bool kFetch, int kGroups>
 inline void walk(const Tree& tree, const TreeRows& rows, std::int32_t* leaf, std::int32_t* depth) {
+    const std::ptrdiff_t stride = kGroups > 0 ? kGroups * kTreeLanes : tree.stride;
     int walking = rows.n < kWalkers ? rows.n : kWalkers, next = walking;
     int row[kWalkers];
     std::int32_t node[kWalkers] = {};
@@ -110,15 +123,16 @@ inline void walk(const Tree& tree, const TreeRows& rows, std::int32_t* leaf, std
     while (walking > 0) {
         for (int g = 0; g < walking;) {
             const std::ptrdiff_t at = node[g];
-            const float side =
-                row_dot<kStored>(rows, row[g], tree.normals + at * tree.stride, tree.stride) + tree.offsets[at];
-            const std::int32_t child = tree.children[2 * at + (side >= 0.0f ? 1 : 0)];
+            const TreeNode& here = tree.nodes[at];
+            const float side = step_dot<kStored, kGroups>(rows, row[g], tree.normals + at * stride, tree.stride);
+            const std::int32_t child = here.child[side + here.offset >= 0.0f];  // no branch: nobody can foresee it
             if (depth != nullptr) ++depth[row[g]];
-            if (child >= 0) {
+            if (child >= 0) [[likely]] {
                 node[g] = child;
-                if constexpr (kFetch)
-                    fetch_for<kStored>(rows, row[g], tree.normals + child * static_cast<std::ptrdiff_t>(tree.stride),
-                                       tree.stride);
+                if constexpr (kFetch) {
+                    fetch_for<kStored>(rows, row[g], tree.normals + child * stride, static_cast<int>(stride));
+                    __builtin_prefetch(tree.nodes + child);
+                }
                 ++g;
                 continue;
             }
@@ -135,6 +149,30 @@ inline void walk(const Tree& tree, const TreeRows& rows, std::int32_t* leaf, std
     }
 }
 
+template <bool kFetch>
+inline void walk_dense(const Tree& tree, const TreeRows& rows, std::int32_t* leaf, std::int32_t* depth) {
+    switch (tree.stride / kTreeLanes) {
+        case 1:
+            return walk<false, kFetch, 1>(tree, rows, leaf, depth);
+        case 2:
+            return walk<false, kFetch, 2>(tree, rows, leaf, depth);
+        case 3:
+            return walk<false, kFetch, 3>(tree, rows, leaf, depth);
+        case 4:
+            return walk<false, kFetch, 4>(tree, rows, leaf, depth);
+        case 5:
+            return walk<false, kFetch, 5>(tree, rows, leaf, depth);
+        case 6:
+            return walk<false, kFetch, 6>(tree, rows, leaf, depth);
+        case 7:
+            return walk<false, kFetch, 7>(tree, rows, leaf, depth);
+        case 8:
+            return walk<false, kFetch, 8>(tree, rows, leaf, depth);
+        default:
+            return walk<false, kFetch, 0>(tree, rows, leaf, depth);
+    }
+}
+
 // Trees beyond this size live in slow memory: the next node is asked for as soon as it is known.
 constexpr std::ptrdiff_t kFastBytes = 1 << 19;
 
@@ -146,9 +184,9 @@ inline void walk_rows(const Tree& tree, const TreeRows& rows, std::int32_t* leaf
     }
     const bool large = static_cast<std::ptrdiff_t>(tree.n_inner) * tree.stride * 4 > kFastBytes;
     if (rows.stored != nullptr)
-        large ? walk<true, true>(tree, rows, leaf, depth) : walk<true, false>(tree, rows, leaf, depth);
+        large ? walk<true, true, 0>(tree, rows, leaf, depth) : walk<true, false, 0>(tree, rows, leaf, depth);
     else
-        large ? walk<false, true>(tree, rows, leaf, depth) : walk<false, false>(tree, rows, leaf, depth);
+        large ? walk_dense<true>(tree, rows, leaf, depth) : walk_dense<false>(tree, rows, leaf, depth);
 }
 
 // Score and squared distance to the centre of a dense row, one score a leaf.
