@@ -12,7 +12,7 @@ namespace svelto::SVELTO_NAMESPACE {
 namespace {
 
 constexpr int kTreeVectors = kTreeLanes / kLanes<float>;
-constexpr int kWalkers = 8;
+constexpr int kWalkers = 16;
 
 typedef float Float8 __attribute__((vector_size(32), may_alias));
 typedef float Float4 __attribute__((vector_size(16), may_alias));
@@ -174,7 +174,7 @@ inline void walk_dense(const Tree& tree, const TreeRows& rows, std::int32_t* lea
 }
 
 // Trees beyond this size live in slow memory: the next node is asked for as soon as it is known.
-constexpr std::ptrdiff_t kFastBytes = 1 << 19;
+constexpr std::ptrdiff_t kFastBytes = 1 << 23;
 
 inline void walk_rows(const Tree& tree, const TreeRows& rows, std::int32_t* leaf, std::int32_t* depth) noexcept {
     if (tree.n_inner == 0) {

@@ -37,6 +37,8 @@ from svelto.report import Report
 MOST_BUILD_BYTES: Final = 2 * 2**30
 # Rows that cascade and exact engine are timed on for the report, and how often.
 TIMED_ROWS: Final = 4096
+# Largest difference of a value from its feature's mean.
+SMALLEST, LARGEST = 1e-15, 1e15
 TIMED_REPEATS: Final = 3
 # A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
 LEAST_REDUCTION: Final = 4
@@ -84,6 +86,7 @@ def assemble(
     dense = _dense_sample(rows, seed)
     if (dense == dense[0]).all():
         raise ValueError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
+    _check_range(dense, method)
     exact = build_exact(machine)
     assert isinstance(exact, ExactEngine)
     _check_tolerance(machine, tolerance, agreement, exact, dense)
@@ -120,7 +123,7 @@ def assemble(
             stages = [build(own)]
         if agreement == 1.0:
             progress("proven bounds of the leaves")
-            stages = [certify_leaves(stages[0], dense, n_jobs)]
+            stages = [certify_leaves(stages[0], dense, seed, n_jobs)]
     thresholds = [1.0 if agreement == 1.0 else 0.0] if certificate is None else certificate.thresholds
     engine = Cascade(machine, stages, thresholds, exact, tolerance)
     report = _report(engine, method, certificate, calibrator, dense, n_jobs, started)
@@ -206,7 +209,7 @@ def _report(
     details["bytes"] = engine.nbytes
     promise = "exact" if isinstance(engine.stages[0], CertifiedTree) else "none"
     if calibrator is not None and certificate is not None:
-        promise = "exact" if all(t == math.inf for t in certificate.thresholds) else "statistical"
+        promise = "exact" if certificate.is_exact else "statistical"
         rows = calibrator.rows
         found = f"{rows.support_share:.1%} of the support vectors found among the rows"
         details["calibration rows"] = f"{rows.source}, {rows.check.shape[0]} checked; {found}"
@@ -265,6 +268,16 @@ def _check_machine(machine: KernelMachine, method: str, agreement: float | None)
 def _check_enough(name: str, rows: Rows, least: int) -> None:
     if rows.shape[0] < least:
         raise ValueError(f"{name} has {rows.shape[0]} row(s); expected at least {least}, and thousands are better.")
+
+
+def _check_range(X: FloatArray, method: str) -> None:
+    """Distances are computed in float32: their squares must neither overflow nor vanish."""
+    size = float(np.abs(X - X.mean(axis=0)).max())
+    if not SMALLEST < size < LARGEST:
+        raise ValueError(
+            f"The values of X differ by up to {size:.3g}; method={method!r} expects differences between {SMALLEST:g} "
+            f"and {LARGEST:g}. Scale the features before training, or use method='exact'."
+        )
 
 
 def _check_tolerance(

@@ -235,7 +235,7 @@ class Calibrator:
     def certify(self, traces: list[dict[str, StageTrace]], thresholds: list[float]) -> Certificate:
         """What the second set of rows shows about the thresholds; warns where it is too small to show anything."""
         certificate = certify([t["check"] for t in traces], thresholds, self.agreement, self.confidence)
-        if self.few:
+        if self.few and not certificate.is_exact:
             warnings.warn(
                 f"agreement={self.agreement} at confidence={self.confidence} needs at least {self.needed} rows to "
                 f"check it on, and as many to choose thresholds; there are {self.rows.check.shape[0]} to check on. The "

@@ -100,17 +100,24 @@ class Cascade:
     def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
         """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
         n = query.rows.shape[0]
-        out: IntArray = np.full(n, -1, dtype=np.int32)
+        out: IntArray | None = None
         waiting, kept = self._admitted(query)
         settled = []
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
             before = len(waiting)
             if before and threshold < math.inf:
                 found = stage.settle(_take(query, waiting, n), threshold, n_jobs)
-                out[waiting] = found
-                waiting = waiting[found < 0]
+                if out is None and before == n:
+                    out, waiting = found, np.flatnonzero(found < 0)
+                else:
+                    out = np.full(n, -1, dtype=np.int32) if out is None else out
+                    out[waiting] = found
+                    waiting = waiting[found < 0]
             settled.append(before - len(waiting))
-        rest = np.sort(np.concatenate([waiting, kept]))
+        rest = np.sort(np.concatenate([waiting, kept])) if len(kept) else waiting
+        if len(rest) == n:
+            return self.exact.labels(query, n_jobs)[0], [*settled, n]
+        assert out is not None
         if len(rest):
             out[rest] = self.exact.labels(_take(query, rest, n), n_jobs)[0]
         return out, [*settled, len(rest)]
@@ -132,7 +139,7 @@ class Cascade:
             settled = self._settled(scores, errors, threshold)
             out[waiting[settled]] = scores[settled]
             waiting = waiting[~settled]
-        rest = np.sort(np.concatenate([waiting, kept]))
+        rest = np.sort(np.concatenate([waiting, kept])) if len(kept) else waiting
         if len(rest):
             out[rest] = self.exact.scores(_take(query, rest, n), n_jobs)
         return out
@@ -159,24 +166,26 @@ class Cascade:
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
         """Share of rows settled by each stage, and operations a row."""
         n = query.rows.shape[0]
-        _, settled = (
-            self.labels(query, n_jobs) if self.machine.task != "regression" else self._settled_values(query, n_jobs)
-        )
-        shares = [count / n for count in settled]
-        reach = [1.0, *(1.0 - np.cumsum(shares[:-1]))]
+        waiting, kept = self._admitted(query)
         result: dict[str, Any] = {
             "rows": n,
-            "stages": dict(zip([*(s.name for s in self.stages), "exact"], shares, strict=True)),
-            "kernel_evaluations_per_row": 0.0
-            if self.machine.kernel.name == "linear"
-            else shares[-1] * self.machine.n_sv,
+            "stages": {},
+            "kernel_evaluations_per_row": 0.0,
             "dot_products_per_row": 0.0,
         }
-        for stage, threshold, share in zip(self.stages, self.thresholds, reach[:-1], strict=True):
-            if threshold == math.inf:
-                continue
-            for name, value in stage.cost(query, n_jobs).items():
-                result[name] = result.get(name, 0.0) + share * value
+        for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            before = len(waiting)
+            if before and threshold < math.inf:
+                part = _take(query, waiting, n)
+                scores, errors = stage.scores(part, n_jobs)
+                waiting = waiting[~self._settled(scores, errors, threshold)]
+                for name, value in stage.cost(part, n_jobs).items():
+                    result[name] = result.get(name, 0.0) + before / n * value
+            result["stages"][stage.name] = (before - len(waiting)) / n
+        left = (len(waiting) + len(kept)) / n
+        result["stages"]["exact"] = left
+        if self.machine.kernel.name != "linear":
+            result["kernel_evaluations_per_row"] += left * self.machine.n_sv
         return result
 
     def _settled(self, scores: FloatArray, errors: FloatArray, threshold: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -185,17 +194,6 @@ class Cascade:
             limit = math.inf if self.tolerance is None else self.tolerance
             return np.asarray((bounds <= limit).all(axis=1) & np.isfinite(scores).all(axis=1))
         return np.asarray(settled_labels(self.machine, scores, bounds) >= 0)
-
-    def _settled_values(self, query: Query, n_jobs: int | None) -> tuple[None, list[int]]:
-        waiting, kept = self._admitted(query)
-        n, counts = query.rows.shape[0], []
-        for stage, threshold in zip(self.stages, self.thresholds, strict=True):
-            before = len(waiting)
-            if before and threshold < math.inf:
-                scores, errors = stage.scores(_take(query, waiting, n), n_jobs)
-                waiting = waiting[~self._settled(scores, errors, threshold)]
-            counts.append(before - len(waiting))
-        return None, [*counts, len(waiting) + len(kept)]
 
     def _admitted(self, query: Query) -> tuple[IndexArray, IndexArray]:
         """Rows that the stages may answer, and those that the guard keeps for the exact engine."""

@@ -151,6 +151,11 @@ class Certificate:
     bound: float
     kept: bool
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether no stage settles anything, so that the exact engine answers every row."""
+        return all(t == math.inf for t in self.thresholds)
+
 
 def widened(thresholds: list[float], factor: float) -> list[float]:
     """More careful thresholds; a threshold of zero grows too."""
@@ -173,10 +178,12 @@ def certify(traces: list[StageTrace], thresholds: list[float], agreement: float,
     if kept is not None:
         return kept
     if n < rows_needed(rate, confidence):
-        # Nothing could have been shown with so few rows: the most careful choice without a wrong row, and its bound.
-        for factor in reversed(LADDER):
+        # Nothing could have been shown with so few rows: down the ladder while no row is wrong, and the bound for that.
+        for factor in LADDER:
             scaled = widened(thresholds, factor)
-            n_wrong, _ = settled_wrong(traces, scaled)
-            if n_wrong == 0:
-                return Certificate(scaled, n, 0, 1.0 - disagreement_bound(0, n, confidence), False)
+            if settled_wrong(traces, scaled)[0] > 0:
+                break
+            kept = Certificate(scaled, n, 0, 1.0 - disagreement_bound(0, n, confidence), False)
+        if kept is not None:
+            return kept
     return Certificate([math.inf] * len(thresholds), n, 0, 1.0, True)

@@ -73,10 +73,10 @@ class Neighbourhoods:
         """The step at which shifted rows are as far from the nearest row as the rows are from each other."""
         n = len(self.X)
         probe = rng.choice(n, size=min(n, PROBE_ROWS), replace=False)
-        X = self.X - self.X.mean(axis=0)  # distances stay, and digits are not lost to a common offset
+        X = self.X - np.median(self.X, axis=0)  # distances stay, and digits are not lost to a common offset
         norms = np.einsum("ij,ij->i", X, X)
         # Copies of a row would make the distance to "another" row zero, and the stand-in a copy as well.
-        same = SAME**2 * float(norms.mean())
+        same = SAME**2 * float(np.median(norms))
 
         def nearest(rows: FloatArray, skip: IndexArray | None) -> FloatArray:
             sq = np.einsum("ij,ij->i", rows, rows)[:, None] + norms[None, :] - 2.0 * (rows @ X.T)
@@ -108,7 +108,9 @@ class Neighbourhoods:
         size = len(self.X)
         i = rng.integers(size, size=n) if of is None else of
         near = [np.clip(i + rng.integers(-CELL_ROWS, CELL_ROWS + 1, size=n), 0, size - 1) for _ in range(2)]
-        return i, near[0], near[1]
+        # Two different neighbours: a difference of zero would give the row itself.
+        other = np.where(near[1] == near[0], np.where(near[0] > 0, near[0] - 1, near[0] + 1), near[1])
+        return i, near[0], np.minimum(other, size - 1)
 
 
 def support_share(machine: KernelMachine, X: Rows) -> float:
@@ -120,7 +122,8 @@ def support_share(machine: KernelMachine, X: Rows) -> float:
     """
     vectors = machine.support_vectors
     rng = np.random.default_rng(0)
-    centre = np.asarray(vectors.mean(axis=0)).ravel()
+    # Medians, here and below: one wild value must not decide what is close.
+    centre = np.zeros(vectors.shape[1]) if sparse.issparse(vectors) else np.median(vectors, axis=0)
     return max(_found(_sample(vectors, rng), X, centre), _found(_sample(X, rng), vectors, centre))
 
 
@@ -134,7 +137,7 @@ def _found(sample: FloatArray, among: Rows, centre: FloatArray) -> float:
     """Share of the rows of a sample that have a copy, up to rounding."""
     sample = sample - centre
     own = np.einsum("ij,ij->i", sample, sample)
-    limit = SAME**2 * max(float(own.mean()), np.finfo(np.float64).tiny)
+    limit = SAME**2 * max(float(np.median(own)), np.finfo(np.float64).tiny)
     found = np.zeros(len(sample), dtype=bool)
     step = max(1, 8_000_000 // max(among.shape[1], len(sample)))
     for start in range(0, among.shape[0], step):

@@ -32,8 +32,9 @@ from svelto._inputs import Query
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray
 from svelto.engines.packing import expand_rows
-from svelto.engines.taylor_tree import TaylorTree, _check, _parts, leaf_bytes
+from svelto.engines.taylor_tree import SHIFT_STEP, TaylorTree, _check, _parts, leaf_bytes
 from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods
 
 UNIT: Final = 2.0**-53
 SAFETY: Final = 4.0
@@ -93,8 +94,11 @@ def tree_share(max_bytes: int, d: int, n_scores: int) -> int:
     return max(1, (max_bytes - 8 * n_scores) * own // (own + more))
 
 
-def certify_leaves(tree: TaylorTree, rows: FloatArray, n_jobs: int | None = None) -> CertifiedTree:
+def certify_leaves(tree: TaylorTree, rows: FloatArray, seed: int = 0, n_jobs: int | None = None) -> CertifiedTree:
     """Add proven intervals to the leaves of a tree; `rows` (scaled) say how far from its centre a leaf is asked."""
+    if len(rows) < 2 * tree.n_leaves:
+        # Leaves of one row would only be asked about that row: rows around it say how far others will be.
+        rows = Neighbourhoods(rows, seed, n_jobs).shifted(2 * len(rows), SHIFT_STEP, np.random.default_rng(seed))
     machine, a = tree.machine, tree.arrays
     d, n_leaves = int(a["d"]), tree.n_leaves
     centres = a["centres"][:, :d].astype(np.float64) + a["shift"]
