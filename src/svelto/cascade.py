@@ -146,10 +146,9 @@ class Cascade:
 
     def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
         """Labels of a small, already checked float array on this thread; None where a row cannot be read."""
-        if self.guard is not None or len(self.stages) > 1 or self.thresholds[0] == math.inf:
-            if not np.isfinite(X).all():
-                return None
-            return self.labels(Query(X, scale=self.machine.scaling is not None), 1)[0]
+        scale = self.machine.scaling is not None
+        if self.guard is not None or self.thresholds[0] == math.inf:
+            return self.labels(Query(X, scale), 1)[0] if np.isfinite(X).all() else None
         out: IntArray
         out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
         if n_open == 0:
@@ -157,10 +156,15 @@ class Cascade:
         if n_open < 0:
             return None
         waiting = np.flatnonzero(out < 0)
-        rest = self.exact.predict_one_block(X[waiting])
-        if rest is None:
-            return None
-        out[waiting] = rest
+        for stage, threshold in zip(self.stages[1:], self.thresholds[1:], strict=True):
+            if threshold < math.inf and len(waiting):
+                out[waiting] = stage.settle(Query(X[waiting], scale), threshold, 1)
+                waiting = waiting[out[waiting] < 0]
+        if len(waiting):
+            rest = self.exact.predict_one_block(X[waiting])
+            if rest is None:
+                return None
+            out[waiting] = rest
         return out
 
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:

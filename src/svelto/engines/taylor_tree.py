@@ -40,8 +40,10 @@ GRADIENT_VALUES: Final = 20_000_000
 DEFAULT_BYTES: Final = 256 * 2**20
 # Oracle rows for each row, as far as the exact engine answers them within about a second or two.
 ORACLE_FACTOR: Final = 4
+# Few rows of many features leave every leaf thin: at least this many for each feature.
+ORACLE_PER_FEATURE: Final = 800
 ORACLE_OPERATIONS: Final = 1.5e11
-ORACLE_SCORES: Final = 30_000_000
+ORACLE_SCORES: Final = 20_000_000
 # Nodes of at most this many rows look at all pairs.
 EXACT_PAIRS: Final = 1024
 # Least share of a node's rows on either side of its hyperplane.
@@ -448,7 +450,7 @@ def oracle_rows(
     if wanted == "auto":
         per_row = machine.n_sv * (X.shape[1] + 16.0 + machine.dual_coef.shape[0])
         most = min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)
-        extra = int(min(max(ORACLE_FACTOR * n, 20_000), max(most - n, 0)))
+        extra = int(min(max(ORACLE_FACTOR * n, 20_000, ORACLE_PER_FEATURE * X.shape[1]), max(most - n, 0)))
         if n > most:
             X = X[rng.choice(n, size=max(int(most), 1), replace=False)]
     else:
