@@ -33,7 +33,7 @@ format: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/exact.py --markdown docs/benchmarks/exact.md --readme README.md
 	$(BIN)/python benchmarks/exact.py --tuned --markdown docs/benchmarks/exact-tuned.md
-	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --plot docs/benchmarks/size.png
+	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --readme README.md --plot docs/benchmarks/size.png
 	$(BIN)/python benchmarks/stand_ins.py --markdown docs/benchmarks/stand-ins.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load

@@ -118,7 +118,7 @@ def measure_case(case: Case, methods: dict[str, dict[str, Any]], repeats: int) -
 def one_row_latency(
     sides: dict[str, Callable[[Any], object]], rows: np.ndarray, rounds: int = 20
 ) -> dict[str, np.ndarray]:
-    """Seconds of single calls, one row each; the sides take turns after each pass over the rows, as a service would run."""
+    """Seconds of single calls, one row each; the sides take turns after each pass over the rows."""
     seconds = {name: np.empty((rounds, len(rows))) for name in sides}
     for turn in range(rounds):
         for name, predict in sides.items():
@@ -222,12 +222,41 @@ def markdown(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", f"Written by `python benchmarks/approximate.py {document['arguments']}`.", ""])
 
 
+BEGIN, END = "<!-- approximate benchmark: begin -->", "<!-- approximate benchmark: end -->"
+
+
+def readme_table(document: dict[str, Any]) -> str:
+    """The lines for the README: the tree at 0.999, and its certified form."""
+    lines = [
+        "| data set | SVs | C, gamma | promise | labels equal | never reach the exact engine | over SVC.predict "
+        "| over `exact` |",
+        "| --- | ---: | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for r in document["rows"]:
+        if r["method"] in ("taylor_tree 0.999", "taylor_tree 1.0 (certified)", "reduced_set 0.999"):
+            lines.append(
+                f"| {r['dataset']} | {r['n_sv']:,} | {r['C']:g}, {r['gamma']:.3g} | "
+                f"{r['method'].split()[0]}: {r['promise']} | "
+                f"{r['agreement']:.3%} | {1 - r['stages']['exact']:.1%} | {r['vs_svc_2']['median']:,.0f} | "
+                f"{r['vs_exact_2']['median']:.1f} |"
+            )
+    where = f"{document['environment']['cpu']}, 2 threads, {document['environment']['instruction_level']}"
+    return "\n".join([*lines, "", f"{where}; `python benchmarks/approximate.py {document['arguments']}`"])
+
+
+def write_readme(document: dict[str, Any], path: Path) -> None:
+    text = path.read_text()
+    before, rest = text.split(BEGIN)
+    path.write_text(f"{before}{BEGIN}\n{readme_table(document)}\n{END}{rest.split(END)[1]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", help="data sets; default: all")
     parser.add_argument("--methods", action="append", choices=list(METHODS), help="default: all")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--readme", type=Path, help="file whose table between the marks is replaced")
     parser.add_argument("--plot", type=Path, help="also measure time against size, and draw it here")
     arguments = parser.parse_args()
     load, rows = OtherLoad(), []
@@ -262,6 +291,8 @@ def main() -> None:
     Path("bench-results/approximate.json").write_text(json.dumps(document, indent=1))
     if arguments.markdown:
         arguments.markdown.write_text(markdown(document))
+    if arguments.readme:
+        write_readme(document, arguments.readme)
     if arguments.plot:
         plot_sizes(document["sizes"], arguments.plot)
 
