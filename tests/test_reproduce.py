@@ -16,11 +16,9 @@ from scipy import sparse
 from sklearn.svm import SVC
 
 from svelto import cli, datasets, reproduce
-from svelto.accelerate import METHODS
 from svelto.reproduce import _common, _measure, _paper_s0, _s0_data, _s0_figure, _s0_render, s0
 
 DATA = Path(os.environ.get("SVELTO_DATA", "nowhere"))
-needs_tree = pytest.mark.skipif("taylor_tree" not in METHODS, reason="method 'taylor_tree' is not there yet")
 needs_data = pytest.mark.skipif(not (DATA / "fourclass_scale.bz2").is_file(), reason="the data sets are not here")
 
 FACTS = {
@@ -276,12 +274,10 @@ def test_runs_on_several_machines_are_told_apart():
     assert "- sonar: another processor" in page
 
 
-@pytest.mark.parametrize("with_reduced_set", [False, True])
-def test_table2_page(with_reduced_set):
+def test_table2_page():
     record = measured("a1a", n_sv=700, accuracy=84.3, tree=84.1)
     record["sides"]["tree_default"] = side(84.2, 0.999, 4000.0)
-    if with_reduced_set:
-        record["sides"]["reduced_set"] = side(84.0, 0.99, 500.0, inner_nodes=None)
+    record["sides"]["reduced_set"] = side(84.0, 0.99, 500.0, inner_nodes=None)
     results = document({"a1a": {**record, "chosen": {"C": 4.0, "gamma": 2**-6, "cv_accuracy": 83.7, "cv_rows": 1605}}})
     settings = {"cv_folds": 5, "C_powers": [-2, 12], "gamma_powers": [-10, 4], "grid_step": 2}
     results["results"]["a1a"]["settings"] = {**results["results"]["a1a"]["settings"], **settings}
@@ -296,12 +292,9 @@ def test_table2_page(with_reduced_set):
         "0.99900",
         "4,000",
         "40",
-        "8.0" if with_reduced_set else "",
+        "8.0",
     ]
-    if with_reduced_set:
-        assert by_method["reduced set"][2:6] == ["160 vectors", "84.0", "0.99000", "500"]
-    else:
-        assert by_method["reduced set (not in this version)"][3:] == [""] * 7
+    assert by_method["reduced set"][2:6] == ["160 vectors", "84.0", "0.99000", "500"]
     assert "5-fold cross-validation on training rows (a1a: 1,605)" in page
 
 
@@ -531,7 +524,6 @@ def test_environment_names_no_paths():
 # -- whole runs ----------------------------------------------------------------------------------------------------
 
 
-@needs_tree
 @needs_data
 def test_fourclass_end_to_end(run, tmp_path):
     args = ["reproduce", "s0-table1", "--only", "fourclass", "--splits", "1", "--repeats", "1", "-o", tmp_path]
@@ -554,7 +546,6 @@ def test_fourclass_end_to_end(run, tmp_path):
     assert run(*args, "--resume")[0] == 0
 
 
-@needs_tree
 def test_figure_end_to_end(run, tmp_path):
     pytest.importorskip("matplotlib")
     code, out, err = run("reproduce", "s0-figure2", "-o", tmp_path)

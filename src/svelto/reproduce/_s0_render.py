@@ -266,13 +266,10 @@ def _method_rows(name: str, record: Record) -> list[list[str]]:
     ]
     depth = f"depth {paper.depth:.2f}"
     rows.append([name, "paper: tree", depth, f"{paper.tree_accuracy:.1f}", "", "", "", ratio(paper.gain), "", ""])
-    reduced = record["sides"].get("reduced_set")
+    reduced = record["sides"]["reduced_set"]
     sizes = {"exact": f"{record['n_sv']:,} vectors", "reduced_set": size}
     for key, title in _SIDES.items():
-        side = record["sides"].get(key)
-        if side is None:
-            rows.append([name, f"{title} (not in this version)", size, *[""] * 7])
-            continue
+        side = record["sides"][key]
         depth = "" if side["inner_nodes"] is None else f"depth {side['inner_nodes'] + LEAF:.2f}"
         rows.append(
             [
@@ -283,7 +280,7 @@ def _method_rows(name: str, record: Record) -> list[list[str]]:
                 f"{side['agreement']:.5f}",
                 ratio(side["gain"]),
                 ratio(side["gain_over_exact"]),
-                "" if reduced is None else ratio(reduced["seconds_per_row"] / side["seconds_per_row"]),
+                ratio(reduced["seconds_per_row"] / side["seconds_per_row"]),
                 f"{side['build_seconds']:.2f}",
                 "yes" if side["warnings"] else "",
             ]
