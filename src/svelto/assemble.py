@@ -308,7 +308,9 @@ def _rows(machine: KernelMachine, X: Any, name: str) -> Rows:
             check_finite(scaled, rows)
             return scaled
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None if name == "X" else error
+        if name == "X":
+            raise
+        raise ValueError(f"{name}: {error}") from None
     return rows
 
 
