@@ -211,11 +211,14 @@ def _report(
     if calibrator is not None and certificate is not None:
         promise = "exact" if certificate.is_exact else "statistical"
         rows = calibrator.rows
-        found = f"{rows.support_share:.1%} of the support vectors found among the rows"
+        found = f"likeness of the rows to training rows {rows.support_share:.0%}"
         details["calibration rows"] = f"{rows.source}, {rows.check.shape[0]} checked; {found}"
         details["disagreements among them"] = certificate.n_wrong
         if promise == "exact":
-            details["note"] = "the stages settle too little to pay; the exact engine answers every row"
+            details["note"] = (
+                "the stages settle too little to pay, or no threshold could be shown to keep the promise; the exact "
+                "engine answers every row"
+            )
         details["thresholds"] = ", ".join(f"{t:.3g}" for t in certificate.thresholds)
         if engine.tolerance is not None:
             details["tolerance"] = engine.tolerance

@@ -5,23 +5,8 @@
 (Burges 1996; Schoelkopf et al. 1999). All scores of a machine share one set of vectors. The result is a machine that
 answers with scores: the exact engine evaluates it, at a cost in proportion to its number of vectors.
 
-What is minimised, and how vectors are chosen, is in `_basis`. Measured on test rows: the share of rows with |g| above
-the threshold at which 0.999 of *their* labels agree ("settled"), least squares, by number of vectors:
-
-    ijcnn1, SVC(C=16, gamma=0.5), 3,273 support vectors         64     128     256     512
-        kmeans                                               0.104   0.222   0.517   0.899
-        greedy                                               0.523   0.825   0.970   0.998
-        preimage                                             0.963   0.996   1.000   1.000
-    a9a, SVC(gamma="auto"), 11,954 support vectors              16      32      64     128
-        kmeans                                               0.538   0.757   0.936   0.965
-        greedy                                               0.907   0.955   0.992   0.998
-        preimage                                             0.999   1.000   1.000   1.000
-    letter.scale, 26 classes, 6,700 support vectors            128     256     512    1024
-        greedy                                               0.141   0.685   0.934   0.961
-        preimage                                             0.423   0.835   0.953       -
-
-One seed each; others differ by up to 0.005 at the upper end and more below. k-means is hardly better than a random
-choice of support vectors here; it is where preimage starts from.
+What is minimised, and how vectors are chosen, is in `_basis`. At equal size "preimage" settles most rows and "kmeans",
+hardly better than a random choice of support vectors, fewest; it is where preimage starts from.
 
 Invariant: every number of the result is finite, and the same `random_state` gives the same machine.
 """
