@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from threadpoolctl import threadpool_info
 
 from svelto.engines.exact import instruction_level
+from svelto.reproduce._common import _version
 
 PACKAGES = ("svelto", "numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "onnx", "onnxruntime")
 
@@ -38,34 +37,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-class OtherLoad:
-    """Cores that other processes kept busy (or the host took away) since this object was made."""
-
-    def __init__(self) -> None:
-        self.started, self.all_before, self.own_before = perf_counter(), _all_seconds(), _own_seconds()
-
-    def cores(self) -> float | None:
-        """Average number of cores; None where the system does not tell."""
-        if self.all_before is None:
-            return None
-        others = _all_seconds() - self.all_before - (_own_seconds() - self.own_before)
-        return round(max(0.0, others / (perf_counter() - self.started)), 3)
-
-
-def _all_seconds() -> float | None:
-    try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    except OSError:
-        return None
-    user, nice, system, _idle, _wait, irq, soft_irq, steal = map(int, fields[1:9])
-    return (user + nice + system + irq + soft_irq + steal) / os.sysconf("SC_CLK_TCK")
-
-
-def _own_seconds() -> float:
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
-
-
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -77,13 +48,6 @@ def _cpu_model() -> str:
             numbers = f" (family {facts['cpu family']}, model {facts['model']})" if "cpu family" in facts else ""
             return facts["model name"] + numbers
     return platform.processor() or "unknown"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:

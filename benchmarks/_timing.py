@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
@@ -23,14 +22,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from svelto.reproduce._measure import wait_until_quiet
+
 Measure: TypeAlias = Callable[[], tuple[float, float]]
 
 # The calls after the first last at least this long together: the clock's grain and cold caches stop to matter.
 LEAST_SECONDS = 0.02
 # A call this long is its own warm-up: it is made once, and stands for both times.
 LONG_CALL = 0.1
-# The process is quiet when it burns less than this share of a core while this thread sleeps.
-QUIET_SHARE, QUIET_SECONDS, QUIET_PATIENCE = 0.1, 0.002, 0.5
 # Small batches take turns on this many pieces of the test rows: the same row again and again would be a special case.
 PIECES = 64
 
@@ -91,16 +90,6 @@ def fastest(candidates: Iterable[Any], run: Callable[[Any], object], tries: int 
             if attempt:
                 best[candidate] = min(best[candidate], perf_counter() - started)
     return min(candidates, key=best.__getitem__)
-
-
-def wait_until_quiet() -> None:
-    """Sleep until no thread of this process is spinning, but no longer than QUIET_PATIENCE."""
-    give_up = perf_counter() + QUIET_PATIENCE
-    while perf_counter() < give_up:
-        before = time.process_time()
-        time.sleep(QUIET_SECONDS)
-        if time.process_time() - before < QUIET_SHARE * QUIET_SECONDS:
-            return
 
 
 def spread(values: np.ndarray) -> dict[str, float]:

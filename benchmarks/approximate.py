@@ -22,8 +22,9 @@ from scipy import sparse
 
 import svelto
 from _cases import Case, load_case
-from _environment import OtherLoad, describe
+from _environment import describe
 from _timing import interleave, spread, thread_count, timed
+from svelto.reproduce._common import OtherLoad
 
 CASES = (
     ("a9a", False),

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from _cases import DATASETS, TUNED, Case, load_case
-from _environment import OtherLoad, describe
+from _environment import describe
 from _overheads import extra_memory, one_row_latency
 from _peak import ideal_seconds, rates
 from _rivals import BUILDERS, Side, build
@@ -34,6 +34,7 @@ from _tables import compact, into_readme, markdown
 from _timing import Measure, interleave, spread, thread_count
 from svelto.datasets import DatasetNotFoundError
 from svelto.engines.exact import instruction_level
+from svelto.reproduce._common import OtherLoad
 
 RESULTS = Path(__file__).resolve().parent.parent / "bench-results"
 QUICK_DATASETS = ["satimage.scale"]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from svelto import cli
 
 # Beside a checkout the papers' data sets may lie in ../shared/data; an explicit SVELTO_DATA wins.
 _beside = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -14,3 +17,16 @@ if _beside.is_dir():
 
 settings.register_profile("svelto", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("svelto")
+
+
+@pytest.fixture
+def run(capfdbinary):
+    """Run the command line in this process: exit code, stdout bytes, stderr text."""
+
+    def call(*args):
+        with pytest.raises(SystemExit) as leaving:
+            cli.main([str(arg) for arg in args])
+        out, err = capfdbinary.readouterr()
+        return leaving.value.code or 0, out, err.decode()
+
+    return call

@@ -81,19 +81,6 @@ def files(tmp_path, rows):
     return tmp_path
 
 
-@pytest.fixture
-def run(capfdbinary):
-    """Run the command line in this process: exit code, stdout bytes, stderr text."""
-
-    def call(*args):
-        with pytest.raises(SystemExit) as leaving:
-            cli.main([str(arg) for arg in args])
-        out, err = capfdbinary.readouterr()
-        return leaving.value.code or 0, out, err.decode()
-
-    return call
-
-
 def fails(run, *args):
     """Run a command that must fail: exit code 2, nothing on stdout, one line on stderr, which is returned."""
     code, out, err = run(*args)

@@ -15,7 +15,7 @@ import pytest
 from scipy import sparse
 from sklearn.svm import SVC
 
-from svelto import cli, datasets, reproduce
+from svelto import datasets, reproduce
 from svelto.reproduce import _common, _measure, _paper_s0, _s0_data, _s0_figure, _s0_render, s0
 
 DATA = Path(os.environ.get("SVELTO_DATA", "nowhere"))
@@ -464,19 +464,6 @@ def test_panels(tmp_path):
 
 
 # -- command line --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(capfdbinary):
-    """Run the command line in this process: exit code, stdout bytes, stderr text."""
-
-    def call(*args):
-        with pytest.raises(SystemExit) as leaving:
-            cli.main([str(arg) for arg in args])
-        out, err = capfdbinary.readouterr()
-        return leaving.value.code or 0, out, err.decode()
-
-    return call
 
 
 @pytest.mark.parametrize(

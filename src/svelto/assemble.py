@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 
 from svelto._inputs import Query, check_finite, make_query
+from svelto._options import check_choice, check_positive
 from svelto._progress import steps
 from svelto._typing import FloatArray, Rows
 from svelto.calibrate import EXACT_FACTOR, Calibrator, gather_rows
@@ -21,14 +22,7 @@ from svelto.engines.exact import ExactEngine, build_exact
 from svelto.engines.reduced_stage import OPTION_NAMES as REDUCED_NAMES
 from svelto.engines.reduced_stage import SIZES, ReducedSet, ReducedSetOptions, build_reduced_set
 from svelto.engines.taylor_tree import OPTION_NAMES as TREE_NAMES
-from svelto.engines.taylor_tree import (
-    TaylorTree,
-    TreeOptions,
-    build_taylor_tree,
-    check_choice,
-    check_kernel,
-    check_positive,
-)
+from svelto.engines.taylor_tree import TaylorTree, TreeOptions, build_taylor_tree, check_kernel
 from svelto.guarantee import Certificate, StageTrace
 from svelto.machine import KernelMachine
 from svelto.report import Report

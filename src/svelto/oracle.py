@@ -15,7 +15,7 @@ new rows.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from scipy import sparse
@@ -32,6 +32,14 @@ CELL_ROWS: Final = 8
 # Probe rows and steps of the search for the stand-ins' step.
 PROBE_ROWS: Final = 256
 BISECTIONS: Final = 7
+# Oracle rows for each row, as far as the exact engine answers them within about a second or two.
+ORACLE_FACTOR: Final = 4
+# Few rows of many features leave every leaf thin: at least this many for each feature.
+ORACLE_PER_FEATURE: Final = 800
+ORACLE_OPERATIONS: Final = 1.5e11
+ORACLE_SCORES: Final = 20_000_000
+# Step of shifted oracle rows; half of the rows made up are between neighbours, half are shifted.
+SHIFT_STEP: Final = 0.7
 # Rows closer than this, in units of a typical row's distance from the mean, are copies.
 SAME: Final = 1e-5
 # Rows and support vectors that are looked for among each other.
@@ -146,3 +154,28 @@ def _found(sample: FloatArray, among: Rows, centre: FloatArray) -> float:
         sq = own[:, None] + np.einsum("ij,ij->i", part, part)[None, :] - 2.0 * (sample @ part.T)
         found |= sq.min(axis=1) <= limit
     return float(found.mean())
+
+
+def oracle_rows(
+    machine: KernelMachine,
+    X: FloatArray,
+    wanted: int | Literal["auto"],
+    seed: int,
+    rng: np.random.Generator,
+    n_jobs: int | None,
+) -> FloatArray:
+    """The given rows and rows made of them, half between neighbours and half around them."""
+    n = len(X)
+    if wanted == "auto":
+        per_row = machine.n_sv * (X.shape[1] + 16.0 + machine.dual_coef.shape[0])
+        most = min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)
+        extra = int(min(max(ORACLE_FACTOR * n, 20_000, ORACLE_PER_FEATURE * X.shape[1]), max(most - n, 0)))
+        if n > most:
+            X = X[rng.choice(n, size=max(int(most), 1), replace=False)]
+    else:
+        extra = int(wanted)
+    if extra == 0 or n < 2:
+        return X
+    near = Neighbourhoods(X, seed, n_jobs)
+    half = extra // 2
+    return np.concatenate([X, near.between(half, rng), near.shifted(extra - half, SHIFT_STEP, rng)])

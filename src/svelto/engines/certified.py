@@ -32,9 +32,9 @@ from svelto._inputs import Query
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray
 from svelto.engines.packing import expand_rows
-from svelto.engines.taylor_tree import SHIFT_STEP, TaylorTree, _check, _parts, leaf_bytes
+from svelto.engines.taylor_tree import TaylorTree, _check, _parts, leaf_bytes
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods
+from svelto.oracle import SHIFT_STEP, Neighbourhoods
 
 UNIT: Final = 2.0**-53
 SAFETY: Final = 4.0

@@ -14,7 +14,7 @@ Invariant: every number of the result is finite, and the same `random_state` giv
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from svelto._inputs import Query, as_floats, check_finite, check_rows
+from svelto._options import check_whole
 from svelto._threads import check_n_jobs, thread_count
 from svelto._typing import FloatArray, Rows
 from svelto.engines import _basis
@@ -230,7 +231,6 @@ def _check_options(machine: KernelMachine, n_basis: Any, max_iter: Any, ridge: A
             f"its task is {machine.task}. Use weighting='uniform'."
         )
     for option, value in (("n_basis", n_basis), ("max_iter", max_iter)):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-            raise ValueError(f"{option} is {value!r}; expected a whole number of at least 1.")
+        check_whole(option, value, 1)
     if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < math.inf:
         raise ValueError(f"ridge is {ridge!r}; expected a finite number of at least 0.")

@@ -14,18 +14,23 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from svelto._inputs import Query
+from svelto._options import check_whole
 from svelto._typing import FloatArray, IntArray
 from svelto.engines.exact import ExactEngine
-from svelto.engines.leaf_models import sign_weights
+from svelto.engines.leaf_models import error_scales, reaches, sign_weights
 from svelto.engines.reduced_set import reduce_machine
-from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, build_error_map, check_whole, oracle_rows
+from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, TreeOptions, build_taylor_tree
+from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
+from svelto.oracle import oracle_rows
 
 # Share of the oracle rows that coefficients are fitted to; the others show the error.
 FIT_SHARE: Final = 0.67
 # n_basis="auto": sizes that are tried, and the size where nothing tells which is best.
 SIZES: Final = (64, 192)
 UNCALIBRATED_SIZE: Final = 256
+# Rows in a cell of the map of errors.
+MAP_LEAF_SIZE: Final = 128
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,38 @@ def build_reduced_set(
     unit = np.maximum(unit, 1e-7 * np.maximum(np.abs(exact).max(axis=0), 1e-30))
     relative = np.sqrt(np.mean((residuals / unit) ** 2, axis=1))
     return ReducedSet(machine, reduced, unit, _scaled(build_error_map(X, rows[held], relative, seed, n_jobs), machine))
+
+
+def build_error_map(X: FloatArray, rows: FloatArray, relative: FloatArray, seed: int, n_jobs: int | None) -> TaylorTree:
+    """A tree whose only answer is an error scale, for a stage that has none of its own.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows to cut into cells.
+    rows : ndarray of shape (m, d)
+        Rows where the other stage's error is known.
+    relative : ndarray of shape (m,)
+        Size of the error there, in any unit; `TaylorTree.scores` gives error scales in the same.
+    """
+    machine = KernelMachine(
+        kernel=Kernel("linear"),
+        support_vectors=np.zeros((1, X.shape[1])),
+        dual_coef=np.zeros((1, 1)),
+        intercept=np.zeros(1),
+        task="regression",
+        rule="value",
+        n_features=X.shape[1],
+    )
+    options = TreeOptions(leaf_size=MAP_LEAF_SIZE, fit="taylor")
+    tree = build_taylor_tree(
+        machine, X, options, lambda points: np.zeros((len(points), 1)), with_errors=False, seed=seed, n_jobs=n_jobs
+    )
+    trace = tree.trace(Query(rows), n_jobs)
+    ones = np.ones((len(rows), 1))
+    base, growth = error_scales(relative[:, None], ones, trace.sq_dist, trace.leaf, tree.n_leaves)
+    reach = reaches(trace.sq_dist, trace.leaf, tree.n_leaves).astype(np.float32)
+    return TaylorTree(machine, {**tree.arrays, "base": base, "growth": growth, "reach": reach})
 
 
 def _scaled(error_map: TaylorTree, machine: KernelMachine) -> TaylorTree:

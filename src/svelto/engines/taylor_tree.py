@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from scipy import sparse
 
 from svelto import _core
 from svelto._inputs import Query, as_floats, raise_bad_row
+from svelto._options import check_choice, check_whole
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray, Rows
 from svelto.engines.arrays import aligned, aligned_zeros, padded_rows, padded_width
@@ -27,9 +27,8 @@ from svelto.engines.exact import instruction_level
 from svelto.engines.gradient import DIFFERENTIABLE, values_and_gradients
 from svelto.engines.leaf_models import FIT_SHARE, RIDGE, error_scales, reaches, refine, sign_weights
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
-from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods
+from svelto.oracle import oracle_rows
 
 # One native call answers at most this many rows, so that Ctrl-C is heard.
 ROWS_PER_CALL: Final = 262_144
@@ -38,22 +37,13 @@ ROWS_PER_THREAD: Final = 512
 # Gradients held at a time while a tree is built (float64): 160 MB.
 GRADIENT_VALUES: Final = 20_000_000
 DEFAULT_BYTES: Final = 256 * 2**20
-# Oracle rows for each row, as far as the exact engine answers them within about a second or two.
-ORACLE_FACTOR: Final = 4
-# Few rows of many features leave every leaf thin: at least this many for each feature.
-ORACLE_PER_FEATURE: Final = 800
-ORACLE_OPERATIONS: Final = 1.5e11
-ORACLE_SCORES: Final = 20_000_000
 # Nodes of at most this many rows look at all pairs.
 EXACT_PAIRS: Final = 1024
 # Least share of a node's rows on either side of its hyperplane.
 LEAST_SHARE: Final = {"balanced": 0.25, "midpoint": 0.0, "median": 0.5}
-SHIFT_STEP: Final = 0.7
 # Rows walk by their stored features where at most this share of the features is not zero. Measured: d = 300 with 4 %
 # gains a third, d = 123 with 11 % nothing.
 STORED_SHARE: Final = 0.08
-# Rows in a cell of a map of errors.
-MAP_LEAF_SIZE: Final = 128
 
 Progress = Callable[[str], None]
 Scorer = Callable[[FloatArray], FloatArray]
@@ -101,24 +91,6 @@ class TreeOptions:
         check_choice("fit", self.fit, ("ridge", "taylor"))
         check_choice("split", self.split, tuple(LEAST_SHARE))
         check_choice("farthest", self.farthest, ("auto", "exact", "linear"))
-
-
-def check_whole(name: str, value: Any, smallest: int, more: str = "") -> None:
-    """Refuse what is not a whole number of at least `smallest`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < smallest:
-        raise ValueError(f"{name} is {value!r}; expected a whole number of at least {smallest}{more}.")
-
-
-def check_positive(name: str, value: Any) -> None:
-    """Refuse what is not a positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < float("inf"):
-        raise ValueError(f"{name} is {value!r}; expected a positive number.")
-
-
-def check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
-    """Refuse what is not among the choices."""
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(map(repr, choices))}.")
 
 
 class Tree(NamedTuple):
@@ -374,38 +346,6 @@ def build_taylor_tree(
     return put(base, growth)
 
 
-def build_error_map(X: FloatArray, rows: FloatArray, relative: FloatArray, seed: int, n_jobs: int | None) -> TaylorTree:
-    """A tree whose only answer is an error scale, for a stage that has none of its own.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Rows to cut into cells.
-    rows : ndarray of shape (m, d)
-        Rows where the other stage's error is known.
-    relative : ndarray of shape (m,)
-        Size of the error there, in any unit; `TaylorTree.scores` gives error scales in the same.
-    """
-    machine = KernelMachine(
-        kernel=Kernel("linear"),
-        support_vectors=np.zeros((1, X.shape[1])),
-        dual_coef=np.zeros((1, 1)),
-        intercept=np.zeros(1),
-        task="regression",
-        rule="value",
-        n_features=X.shape[1],
-    )
-    options = TreeOptions(leaf_size=MAP_LEAF_SIZE, fit="taylor")
-    tree = build_taylor_tree(
-        machine, X, options, lambda points: np.zeros((len(points), 1)), with_errors=False, seed=seed, n_jobs=n_jobs
-    )
-    trace = tree.trace(Query(rows), n_jobs)
-    ones = np.ones((len(rows), 1))
-    base, growth = error_scales(relative[:, None], ones, trace.sq_dist, trace.leaf, tree.n_leaves)
-    reach = reaches(trace.sq_dist, trace.leaf, tree.n_leaves).astype(np.float32)
-    return TaylorTree(machine, {**tree.arrays, "base": base, "growth": growth, "reach": reach})
-
-
 def _grow(centred: FloatArray, options: TreeOptions, n_scores: int, seed: int, n_jobs: int | None) -> dict[str, Any]:
     n, d = centred.shape
     affordable = max(1, (options.max_bytes - 8 * d) // leaf_bytes(d, n_scores))
@@ -435,31 +375,6 @@ def _expand(machine: KernelMachine, centres: FloatArray, n_jobs: int | None) -> 
         block = slice(start, start + step)
         values[block], weights[block] = values_and_gradients(machine, centres[block], n_jobs)
     return values, weights
-
-
-def oracle_rows(
-    machine: KernelMachine,
-    X: FloatArray,
-    wanted: int | Literal["auto"],
-    seed: int,
-    rng: np.random.Generator,
-    n_jobs: int | None,
-) -> FloatArray:
-    """The given rows and rows made of them, half between neighbours and half around them."""
-    n = len(X)
-    if wanted == "auto":
-        per_row = machine.n_sv * (X.shape[1] + 16.0 + machine.dual_coef.shape[0])
-        most = min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)
-        extra = int(min(max(ORACLE_FACTOR * n, 20_000, ORACLE_PER_FEATURE * X.shape[1]), max(most - n, 0)))
-        if n > most:
-            X = X[rng.choice(n, size=max(int(most), 1), replace=False)]
-    else:
-        extra = int(wanted)
-    if extra == 0 or n < 2:
-        return X
-    near = Neighbourhoods(X, seed, n_jobs)
-    half = extra // 2
-    return np.concatenate([X, near.between(half, rng), near.shifted(extra - half, SHIFT_STEP, rng)])
 
 
 def _pack(

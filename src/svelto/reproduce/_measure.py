@@ -155,7 +155,7 @@ def per_row_seconds(calls: Mapping[str, tuple[Callable[[], object], int]], repea
         for position in rng.permutation(len(names)):
             name = names[position]
             call, n_rows = calls[name]
-            _wait_until_quiet()
+            wait_until_quiet()
             if loops[name] > 1:
                 call()  # after a pause threads must be started or woken; a long call does not notice
             seconds[name][repeat] = _seconds(call, loops[name]) / n_rows
@@ -174,7 +174,7 @@ def _seconds(call: Callable[[], object], loops: int = 1) -> float:
     return (perf_counter() - started) / loops
 
 
-def _wait_until_quiet() -> None:
+def wait_until_quiet() -> None:
     """Sleep until no thread of this process is spinning: some pools go on after their last call."""
     give_up = perf_counter() + QUIET_PATIENCE
     while perf_counter() < give_up:
