@@ -5,7 +5,16 @@ from svelto.accelerate import accelerate
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
+from svelto.training.exponential import ExponentialSVC
 
 __version__ = "0.1.0"
 
-__all__ = ["KernelMachine", "Predictor", "Report", "__version__", "accelerate", "datasets"]
+__all__ = [
+    "ExponentialSVC",
+    "KernelMachine",
+    "Predictor",
+    "Report",
+    "__version__",
+    "accelerate",
+    "datasets",
+]

@@ -121,8 +121,8 @@ class KernelMachine:
 
         Parameters
         ----------
-        estimator : SVC, NuSVC, SVR, NuSVR, OneClassSVM, KernelRidge, Pipeline or CalibratedClassifierCV
-            A fitted model; a Pipeline must end in one of the others, a CalibratedClassifierCV must have been made with
+        estimator : SVC, NuSVC, SVR, NuSVR, OneClassSVM, KernelRidge, ExponentialSVC, Pipeline or CalibratedClassifierCV
+            A fitted model (ExponentialSVC is svelto's own); a Pipeline must end in one of the others, a CalibratedClassifierCV must have been made with
             ``ensemble=False`` and hold one of the classifiers.
 
         Returns

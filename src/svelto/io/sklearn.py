@@ -32,9 +32,10 @@ from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
 from svelto.probability import Calibration, Calibrator, Isotonic, PlattPairs, Sigmoid, Temperature
 from svelto.scaling import Scaling
+from svelto.training.exponential import ExponentialSVC
 
 _SUPPORTED: Final = (
-    "SVC, NuSVC, SVR, NuSVR, OneClassSVM, KernelRidge, a Pipeline that ends in one of them, "
+    "SVC, NuSVC, SVR, NuSVR, OneClassSVM, KernelRidge, ExponentialSVC, a Pipeline that ends in one of them, "
     "and CalibratedClassifierCV(ensemble=False) around a classifier"
 )
 # Below this share of non-zeros a CSR matrix is both smaller and faster to multiply than the dense one.
@@ -51,6 +52,8 @@ def read_estimator(estimator: Any) -> KernelMachine:
         fields = _read_libsvm(core)
     elif isinstance(core, KernelRidge):
         fields = _read_kernel_ridge(core)
+    elif isinstance(core, ExponentialSVC):
+        fields = _read_exponential(core)
     else:
         _refuse(core)
 
@@ -78,7 +81,7 @@ def read_estimator(estimator: Any) -> KernelMachine:
         **fields,
         front=tuple(front),
         feature_names=None if names is None else np.array(names, dtype=object),
-        source=f"scikit-learn {type(core).__name__}",
+        source=f"{'svelto' if isinstance(core, ExponentialSVC) else 'scikit-learn'} {type(core).__name__}",
     )
 
 
@@ -323,6 +326,28 @@ def _ridge_kernel(ridge: Any) -> Kernel:
     # chi2, additive_chi2, cosine, and a broken power: no code of ours, scikit-learn's own function answers.
     params = {"gamma": ridge.gamma, "degree": ridge.degree, "coef0": ridge.coef0}
     return Kernel("callable", function=PairwiseKernel(name, params))
+
+
+# -- svelto's own ----------------------------------------------------------------------------------------------------
+
+
+def _read_exponential(svm: ExponentialSVC) -> dict[str, Any]:
+    _check_fitted(svm, "dual_coef_")
+    sign = -1.0 if len(svm.classes_) == 2 else 1.0  # back to LIBSVM's signs
+    return {
+        "kernel": Kernel("exponential", gamma=svm.gamma_),
+        "support_vectors": _dense_or_csr(svm.support_vectors_),
+        "dual_coef": sign * svm.dual_coef_,
+        "intercept": sign * svm.intercept_,
+        "n_features": int(svm.n_features_in_),
+        "task": "classification",
+        "rule": "pairs",
+        "classes": svm.classes_,
+        "vote_order": np.arange(len(svm.classes_)),
+        "n_support": svm.n_support_,
+        "decision_function_shape": svm.decision_function_shape,
+        "break_ties": bool(svm.break_ties),
+    }
 
 
 # -- scalers and calibrators -----------------------------------------------------------------------------------------
