@@ -114,5 +114,6 @@ inline const HotTable& level_table(const std::string& level) {
 }
 
 void bind_tree(nb::module_& m);
+void bind_lists(nb::module_& m);
 
 }  // namespace svelto::binding

@@ -1,8 +1,10 @@
-// With bind_tree.cpp the only file that knows Python: checks shapes once, lets the interpreter go, computes nothing.
+// With bind_*.cpp the only files that know Python: check shapes once, let the interpreter go, compute nothing.
 #include <cmath>
 #include <optional>
 
 #include "binding.hpp"
+#include "bounds.hpp"
+#include "panel_lists.hpp"
 #include "plain_arithmetic.hpp"
 #include "reference.hpp"
 #include "runner.hpp"
@@ -86,6 +88,7 @@ Machine read_machine(const nb::dict& fields) {
         require(groups == 1 && cols == abs_factor * m.n_scores, "scores and columns disagree");
     m.intercept = array<double>(fields, "intercept", m.n_scores);
     m.coef_sum = array<double>(fields, "coef_sum", m.n_scores);
+    m.near_exponent = near_exponent(m);
     Reference& r = m.reference;
     m.coef_total = get<double>(fields, "coef_total");
     m.vector_norm = get<double>(fields, "vector_norm");
@@ -129,6 +132,47 @@ OutcomeTuple as_tuple(const Outcome& o) {
     return {o.settled_f32, o.settled_f64, o.settled_reference, o.bad_row, static_cast<int>(o.fault), o.passes};
 }
 
+PanelLists read_lists(const nb::dict& fields, const Machine& m) {
+    require(m.has_f32 && m.kernel != KernelKind::linear, "lists need float32 panels");
+    PanelLists l;
+    l.n_lists = get<int>(fields, "n_lists");
+    l.n_chunks = get<int>(fields, "n_chunks");
+    l.n_levels = get<int>(fields, "n_levels");
+    require(l.n_lists > 0 && l.n_chunks > 0 && l.n_levels > 0, "there are no lists");
+    l.n_centre_panels = (l.n_lists + kPanelWidth<float> - 1) / kPanelWidth<float>;
+    const std::int64_t packed = static_cast<std::int64_t>(l.n_centre_panels) * kPanelWidth<float>;
+    l.centres = array<float>(fields, "centres", static_cast<std::int64_t>(l.n_lists) * m.d);
+    l.centre_panels = aligned<float>(fields, "centre_panels", packed * m.d);
+    l.centre_const = aligned<float>(fields, "centre_const", packed);
+    l.chunk_start = array<std::int32_t>(fields, "chunk_start", l.n_chunks + 1);
+    require(l.chunk_start[0] == 0, "the first chunk does not start the list");
+    for (int c = 0; c < l.n_chunks; ++c) require(l.chunk_start[c] < l.chunk_start[c + 1], "a chunk is empty");
+    const std::int64_t length = l.chunk_start[l.n_chunks];
+    require(length <= m.f32.n_panels, "lists are longer than there are panels");
+    l.order = array<std::int32_t>(fields, "order", l.n_lists * length);
+    for (int list = 0; list < l.n_lists; ++list) {
+        std::vector<char> seen(static_cast<std::size_t>(m.f32.n_panels));
+        for (int c = 0; c < l.n_chunks; ++c) {
+            for (int at = l.chunk_start[c]; at < l.chunk_start[c + 1]; ++at) {
+                const std::int32_t panel = l.order[list * length + at];
+                require(panel >= 0 && panel < m.f32.n_panels, "a listed panel does not exist");
+                require(at == l.chunk_start[c] || l.order[list * length + at - 1] < panel, "a chunk does not ascend");
+                require(seen[static_cast<std::size_t>(panel)] == 0, "a panel is listed twice");
+                seen[static_cast<std::size_t>(panel)] = 1;
+            }
+        }
+    }
+    l.reach = array<double>(fields, "reach", static_cast<std::int64_t>(l.n_lists) * l.n_levels);
+    l.exponent = array<float>(fields, "exponent", static_cast<std::int64_t>(l.n_lists) * l.n_chunks * l.n_levels);
+    l.rest = array<float>(fields, "rest",
+                          static_cast<std::int64_t>(l.n_lists) * (l.n_chunks + 1) * l.n_levels * 2 * m.n_scores);
+    return l;
+}
+
+using Counts = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// Settled by a bound, row times panel summed in lists, then the outcome of the rest.
+using BoundedTuple = std::tuple<std::int64_t, std::int64_t, OutcomeTuple>;
+
 // A machine ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
 class Engine {
   public:
@@ -144,6 +188,20 @@ class Engine {
     OutcomeTuple predict_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Labels out,
                              int precision, int n_threads) const {
         return predict(csr_source(data, indices, row_start, machine_.d), out, precision, n_threads);
+    }
+    // Lists of panels for the bounded predictions below.
+    void set_lists(nb::dict fields) {
+        lists_ = read_lists(fields, machine_);
+        list_fields_ = std::move(fields);
+    }
+    // `enabled` says which lists are walked; `used` is added to, see kCounts.
+    BoundedTuple bounded_dense(const AnyMatrix& X, Labels out, const Vector<std::uint8_t>& enabled, Counts used,
+                               int precision, bool scale, int n_threads) const {
+        return bounded(prepared(dense_source(X), scale), out, enabled, used, precision, n_threads);
+    }
+    BoundedTuple bounded_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Labels out,
+                             const Vector<std::uint8_t>& enabled, Counts used, int precision, int n_threads) const {
+        return bounded(csr_source(data, indices, row_start, machine_.d), out, enabled, used, precision, n_threads);
     }
     OutcomeTuple scores_dense(const AnyMatrix& X, Scores out, Scores bounds, int precision, bool scale,
                               int n_threads) const {
@@ -171,6 +229,23 @@ class Engine {
         const nb::gil_scoped_release nogil;
         return as_tuple(predict_labels(machine_, *hot_, rows, first, n_threads, out.data()));
     }
+    BoundedTuple bounded(const RowSource& rows, Labels& out, const Vector<std::uint8_t>& enabled, Counts& used,
+                         int precision, int n_threads) const {
+        require(lists_.n_lists > 0, "this engine has no lists");
+        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
+        const auto n_lists = static_cast<std::size_t>(lists_.n_lists);
+        require(enabled.shape(0) == n_lists, "enabled and lists disagree in length");
+        require(used.shape(0) == n_lists && used.shape(1) == kCounts, "used has a wrong shape");
+        require(n_threads >= 1, "n_threads must be positive");
+        const Precision first = first_tier(precision);
+        BoundedOutcome o;
+        {
+            const nb::gil_scoped_release nogil;
+            o = predict_bounded(machine_, *hot_, lists_, rows, enabled.data(), first, n_threads, out.data(),
+                                used.data());
+        }
+        return {o.settled, o.panels, as_tuple(o.rest)};
+    }
     // An empty `bounds` means that none are wanted.
     OutcomeTuple scores(const RowSource& rows, Scores& out, Scores& bounds, int precision, int n_threads) const {
         const auto n_scores = static_cast<std::size_t>(machine_.n_scores);
@@ -188,6 +263,8 @@ class Engine {
     Machine machine_;
     const HotTable* hot_ = nullptr;
     RowScaling scaling_;
+    nb::dict list_fields_;
+    PanelLists lists_;
 };
 
 // Kernel values that somebody else computed: LIBSVM's sums and votes over them.
@@ -259,6 +336,8 @@ NB_MODULE(_core, m) {
 #endif
     m.attr("PANEL_WIDTH_F32") = kPanelWidth<float>;
     m.attr("PANEL_WIDTH_F64") = kPanelWidth<double>;
+    m.attr("LIST_COUNTS") = static_cast<int>(kCounts);
+    m.attr("DOUBLE_COST") = kDoubleCost;
     m.def("available_levels", &available_levels,
           "Instruction levels of this build that this CPU can run, slowest first.");
     m.def("exp2_f32", &exp2_level<float>, "level"_a, "values"_a.noconvert(), "out"_a.noconvert());
@@ -276,9 +355,16 @@ NB_MODULE(_core, m) {
              "n_threads"_a)
         .def("predict_csr", &Engine::predict_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
              "row_start"_a.noconvert(), "out"_a.noconvert(), "precision"_a, "n_threads"_a)
+        .def("set_lists", &Engine::set_lists, "fields"_a)
+        .def("bounded_dense", &Engine::bounded_dense, "X"_a.noconvert(), "out"_a.noconvert(), "enabled"_a.noconvert(),
+             "used"_a.noconvert(), "precision"_a, "scale"_a, "n_threads"_a)
+        .def("bounded_csr", &Engine::bounded_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "enabled"_a.noconvert(), "used"_a.noconvert(),
+             "precision"_a, "n_threads"_a)
         .def("scores_dense", &Engine::scores_dense, "X"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(),
              "precision"_a, "scale"_a, "n_threads"_a)
         .def("scores_csr", &Engine::scores_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
              "row_start"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(), "precision"_a, "n_threads"_a);
     bind_tree(m);
+    bind_lists(m);
 }

@@ -13,6 +13,9 @@ constexpr double kLn2 = 0.6931471805599453;
 constexpr double kLog2E = 1.4426950408889634;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
+// The exponent of the smallest normal float: kernel values below 2^-kFloor32 are clamped to it.
+constexpr double kFloor32 = 126.0;
+
 // The vectorised 2^t is off by less than this many units (tests/test_native.py measures both over their whole range).
 constexpr double kExpUnits = 4.0;
 
@@ -72,9 +75,13 @@ ExponentError exponent_error(const Machine& m, PairKind pair, double scale, doub
     }
     if (pair == PairKind::sq_diff) {
         // Only distances with a kernel value above the floor matter: their exponent is at most max_exponent.
+        // So is their vectors' length, by the triangle inequality.
         const double far = x.centred2 + s.norm2;
         if (may_overflow(m, far + n * a.input_tiny, row_scale)) return {kInfinite, kInfinite};
-        const double inputs = a.input_error * far + std::sqrt(n) * a.input_tiny;
+        const double relevant = a.max_exponent / rate;  // distance, or its square
+        const double nearest = m.kernel == KernelKind::exponential ? relevant : std::sqrt(relevant);
+        const double reach = std::min(s.norm2, x.centred2 + nearest);
+        const double inputs = a.input_error * (x.centred2 + reach) + std::sqrt(n) * a.input_tiny;
         if (m.kernel == KernelKind::exponential) {
             const double t = std::min(rate * far, a.max_exponent);
             return {rate * (inputs + std::sqrt(2.0 * n * a.tiny)) + a.unit * (0.5 * depth + 6.0) * t, t};
@@ -139,26 +146,65 @@ RowBound combine(const Machine& m, ExponentError e, const Arithmetic& a) noexcep
     if (!(e.error < kLargestExponentError) || feature_depth(m.d) * a.unit > kMostRounding)
         return {kInfinite, kInfinite, kInfinite};
     const RowBound reference = reference_error(m, e.largest);
-    const double value = std::exp2(kSlack * e.error) - 1.0;
+    // 2^e - 1 <= e ln 2 (1 + e) for 0 <= e <= 1.
+    const double grown = kSlack * e.error;
+    const double value = grown < 1.0 ? grown * kLn2 * (1.0 + grown) : std::exp2(grown) - 1.0;
     const double relative = value + a.unit * (kExpUnits + a.sum_depth + 4.0) * (1.0 + value);
     return {kSlack * (relative + reference.relative), 2.0 * std::exp2(-a.max_exponent) + reference.absolute, 0.0};
 }
 
 }  // namespace
 
-RowBound bound_f32(const Machine& m, const HotTable& hot, const RowNorms& row) noexcept {
+double near_exponent(const Machine& m) noexcept {
+    const double largest = *std::max_element(m.coef_sum, m.coef_sum + m.n_scores);
+    return std::clamp(21.0 + std::ceil(std::log2(std::max(largest, 1.0))), 24.0, kFloor32);
+}
+
+double safe_norm(double sq_norm, double norm1) noexcept {
+    return sq_norm < 1e-250 ? norm1 : std::sqrt(sq_norm);
+}
+
+RowNorms dense_norms(double sq_norm, double norm1, int d) noexcept {
+    const double norm2 = safe_norm(sq_norm, norm1);
+    return {norm2, norm2, norm1, d, false, false, false};
+}
+
+namespace {
+
+Arithmetic arithmetic_f32(const Machine& m, const HotTable& hot, double max_exponent) noexcept {
     const double lanes = kChunkPanels * kPanelWidth<float> / hot.lanes_f32;
     const double depth = m.f32.by_column ? lanes : 64.0 + 8.0;
-    const Arithmetic a{kUnit32, 126.0, kUnit32, 0x1p-126, 0x1p-126, depth};
+    return {kUnit32, max_exponent, kUnit32, 0x1p-126, 0x1p-126, depth};
+}
+
+RowBound decreasing_f32(const Machine& m, const RowNorms& row, const Arithmetic& a) noexcept {
+    const double scale = static_cast<double>(m.f32.scale);
+    return combine(m, exponent_error(m, m.f32.pair, scale, m.row_scale32, m.stats32, row, a), a);
+}
+
+}  // namespace
+
+RowBound bound_f32(const Machine& m, const HotTable& hot, const RowNorms& row) noexcept {
+    const Arithmetic a = arithmetic_f32(m, hot, kFloor32);
     RowBound bound;
-    if (m.f32.pair == PairKind::dot && m.kernel != KernelKind::rbf)
+    if (m.f32.pair == PairKind::dot && m.kernel != KernelKind::rbf) {
         bound = product_kernel(m, row.stored2, m.stats32.norm2, row, 3.0, a, static_cast<double>(m.f32.coef0));
-    else
-        bound = combine(
-            m, exponent_error(m, m.f32.pair, static_cast<double>(m.f32.scale), m.row_scale32, m.stats32, row, a), a);
+    } else {
+        bound = decreasing_f32(m, row, a);
+        const RowBound near = decreasing_f32(m, row, arithmetic_f32(m, hot, m.near_exponent));
+        // An error of the exponent above 1/2 would spoil the argument that larger exponents stay below 2^-T.
+        if (near.relative < 0.4) {
+            bound.near_relative = near.relative;
+            bound.near_absolute = near.absolute;
+        }
+    }
     // Products of small weights and small kernel values may underflow.
     bound.constant += m.n_sv * m.weight_scale * 0x1p-120;
     return bound;
+}
+
+double relative_f32(const Machine& m, const HotTable& hot, const RowNorms& row, double largest_exponent) noexcept {
+    return decreasing_f32(m, row, arithmetic_f32(m, hot, std::min(largest_exponent, kFloor32))).relative;
 }
 
 RowBound bound_f64(const Machine& m, const RowNorms& row) noexcept {

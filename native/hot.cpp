@@ -3,6 +3,7 @@
 
 #include "dense_tile.hpp"
 #include "kernel_ops.hpp"
+#include "panel_tile.hpp"
 #include "sparse_tile.hpp"
 #include "tree_tile.hpp"
 
@@ -45,6 +46,13 @@ void sparse(const Panels<T>& sv, const SparseRows<T>& rows, T* scratch, double* 
     with_op<T>(sv, [&](auto tag) { sparse_rows<T, typename decltype(tag)::Op>(sv, rows, scratch, parts); });
 }
 
+template <class T>
+void listed(const Panels<T>& sv, const DenseRows<T>& rows, const std::int32_t* list, int n_list, T* scratch,
+            double* parts) noexcept {
+    with_op<T>(sv,
+               [&](auto tag) { chosen_panels<T, typename decltype(tag)::Op>(sv, rows, list, n_list, scratch, parts); });
+}
+
 void finish(const Panels<double>& sv, const double* products, double row_const, double* scratch,
             double* parts) noexcept {
     with_op<double>(
@@ -69,9 +77,10 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 }  // namespace
 
 const HotTable table = {
-    kLevelName,    kTileRows<float>, kTileRows<double>, kLanes<float>, kLanes<double>,    dense<float>,
-    dense<double>, sparse<float>,    sparse<double>,    finish,        exp2_array<float>, exp2_array<double>,
-    walk_rows,     evaluate_leaves,  square_distances,  project_rows,
+    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>, kLanes<double>,  dense<float>,
+    dense<double>, sparse<float>,     sparse<double>,     listed<float>, listed<double>,  nearest_centres,
+    finish,        exp2_array<float>, exp2_array<double>, walk_rows,     evaluate_leaves, square_distances,
+    project_rows,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

@@ -47,6 +47,13 @@ struct HotTable {
     void (*dense_f64)(const Panels<double>&, const DenseRows<double>&, double* scratch, double* parts) noexcept;
     void (*sparse_f32)(const Panels<float>&, const SparseRows<float>&, float* scratch, double* parts) noexcept;
     void (*sparse_f64)(const Panels<double>&, const SparseRows<double>&, double* scratch, double* parts) noexcept;
+    // The same over the panels of an ascending list.
+    void (*panels_f32)(const Panels<float>&, const DenseRows<float>&, const std::int32_t* list, int n_list,
+                       float* scratch, double* parts) noexcept;
+    void (*panels_f64)(const Panels<double>&, const DenseRows<double>&, const std::int32_t* list, int n_list,
+                       double* scratch, double* parts) noexcept;
+    // nearest[row] = argmax of x.c - vector_const over the vectors of the panels.
+    void (*nearest_f32)(const Panels<float>&, const DenseRows<float>&, std::int32_t* nearest) noexcept;
     // One very sparse query; `products` holds what the stored features add up to for every packed vector.
     void (*finish_f64)(const Panels<double>&, const double* products, double row_const, double* scratch,
                        double* parts) noexcept;

@@ -62,6 +62,7 @@ struct Machine {
     const double* centre = nullptr;     // [d], in front of row_scale32; null: none
     const double* intercept = nullptr;  // [n_scores]
     const double* coef_sum = nullptr;   // [n_scores], sum |dual_coef|; linear: the norm of sum |dual_coef| |s|
+    double near_exponent = 126.0;       // see bounds.hpp
     double vector_norm = 0.0;           // max ||s||_2 of the raw vectors
     double coef_total = 0.0;            // largest |dual_coef| * n_sv
     Reference reference;

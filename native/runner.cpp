@@ -30,20 +30,12 @@ class Worker {
     bool predict(std::int64_t first, int n, Precision tier, std::int32_t* labels) {
         numbers_.resize(static_cast<std::size_t>(n));
         for (int i = 0; i < n; ++i) numbers_[static_cast<std::size_t>(i)] = first + i;
-        tier = first_useful(tier);
-        if (tier == Precision::float32) {
-            if (!settle(single(), labels, outcome.settled_f32)) return false;
-            tier = Precision::float64;
-        }
-        if (tier == Precision::float64) {
-            if (!settle(full(), labels, outcome.settled_f64)) return false;
-        }
-        for (const std::int64_t row : numbers_) {
-            if (!reference(row)) return false;
-            labels[row] = label_of(machine_, scores_.data(), votes_.data());
-            ++outcome.settled_reference;
-        }
-        return true;
+        return predict_numbers(tier, labels);
+    }
+
+    bool predict(const std::int64_t* numbers, int n, Precision tier, std::int32_t* labels) {
+        numbers_.assign(numbers, numbers + n);
+        return predict_numbers(tier, labels);
     }
 
     bool score(std::int64_t first, int n, Precision precision, double* scores, double* bounds) {
@@ -71,6 +63,23 @@ class Worker {
     Outcome outcome;
 
   private:
+    bool predict_numbers(Precision tier, std::int32_t* labels) {
+        tier = first_useful(tier);
+        if (tier == Precision::float32) {
+            if (!settle(single(), labels, outcome.settled_f32)) return false;
+            tier = Precision::float64;
+        }
+        if (tier == Precision::float64) {
+            if (!settle(full(), labels, outcome.settled_f64)) return false;
+        }
+        for (const std::int64_t row : numbers_) {
+            if (!reference(row)) return false;
+            labels[row] = label_of(machine_, scores_.data(), votes_.data());
+            ++outcome.settled_reference;
+        }
+        return true;
+    }
+
     // float32 differences visit every feature of a row; for CSR rows float64 products of the stored ones are cheaper.
     Precision first_useful(Precision tier) const {
         const bool dense_only = rows_.is_csr && machine_.f32.pair == PairKind::sq_diff;
@@ -179,15 +188,16 @@ int step_rows(std::int64_t n_rows, int capacity, int n_threads) {
     return static_cast<int>(std::clamp<std::int64_t>(share, 1, capacity));
 }
 
-// Runs answer(worker, first row, rows) over all rows and adds up the outcomes.
+// Runs answer(worker, first, n) over n_rows rows and adds up the outcomes.
 template <class Answer>
-Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& rows, int n_threads, Answer answer) {
+Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& rows, std::int64_t n_rows,
+                  int n_threads, Answer answer) {
     Outcome total;
-    if (rows.n_rows == 0) return total;
+    if (n_rows == 0) return total;
     std::vector<std::optional<Worker>> workers(static_cast<std::size_t>(std::max(n_threads, 1)));
     workers[0].emplace(machine, hot, rows);
-    const int step = step_rows(rows.n_rows, workers[0]->capacity(), std::max(n_threads, 1));
-    const std::int64_t n_steps = (rows.n_rows + step - 1) / step;
+    const int step = step_rows(n_rows, workers[0]->capacity(), std::max(n_threads, 1));
+    const std::int64_t n_steps = (n_rows + step - 1) / step;
     for_blocks(n_steps, n_threads, [&](int thread, std::int64_t block) {
         const PlainArithmetic plain;
         std::optional<Worker>& worker = workers[static_cast<std::size_t>(thread)];
@@ -195,7 +205,7 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
         if (worker->outcome.bad_row >= 0)
             return;  // this thread has met a bad row; earlier blocks are done or under way
         const std::int64_t first = block * step;
-        const int n = static_cast<int>(std::min<std::int64_t>(step, rows.n_rows - first));
+        const int n = static_cast<int>(std::min<std::int64_t>(step, n_rows - first));
         answer(*worker, first, n);
     });
     for (const std::optional<Worker>& worker : workers) {
@@ -217,13 +227,20 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
 
 Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first,
                        int n_threads, std::int32_t* labels) {
-    return over_rows(machine, hot, rows, n_threads,
+    return over_rows(machine, hot, rows, rows.n_rows, n_threads,
                      [&](Worker& worker, std::int64_t row, int n) { worker.predict(row, n, first, labels); });
+}
+
+Outcome predict_some(const Machine& machine, const HotTable& hot, const RowSource& rows,
+                     const std::vector<std::int64_t>& numbers, Precision first, int n_threads, std::int32_t* labels) {
+    return over_rows(
+        machine, hot, rows, static_cast<std::int64_t>(numbers.size()), n_threads,
+        [&](Worker& worker, std::int64_t at, int n) { worker.predict(numbers.data() + at, n, first, labels); });
 }
 
 Outcome compute_scores(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision precision,
                        int n_threads, double* scores, double* bounds) {
-    return over_rows(machine, hot, rows, n_threads,
+    return over_rows(machine, hot, rows, rows.n_rows, n_threads,
                      [&](Worker& worker, std::int64_t row, int n) { worker.score(row, n, precision, scores, bounds); });
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "hot.hpp"
 #include "machine.hpp"
@@ -24,6 +25,10 @@ struct Outcome {
 // labels[row] in vote order; rule sign: 1 or 0. With first tier float64 or reference the earlier ones are skipped.
 Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSource& rows, Precision first,
                        int n_threads, std::int32_t* labels);
+
+// The same for the rows with the given numbers.
+Outcome predict_some(const Machine& machine, const HotTable& hot, const RowSource& rows,
+                     const std::vector<std::int64_t>& numbers, Precision first, int n_threads, std::int32_t* labels);
 
 // scores[row][n_scores], and where `bounds` is given the bound on |score - float64 score| of each. A float32 score that
 // overflowed is computed again in float64.

@@ -80,20 +80,14 @@ void assemble(const Machine& m, const double* parts, double scale, const RowBoun
               double* bounds) noexcept {
     const int cols = m.f64.n_cols;
     const auto put = [&](int score, double sum, double magnitude) {
-        scores[score] = scale * sum + m.intercept[score];
-        bounds[score] = bound.relative * scale * magnitude + bound.absolute * m.coef_sum[score] + bound.constant +
-                        0x1p-52 * std::fabs(m.intercept[score]) + (m.n_sv + 4.0) * 0x1p-1073;
-        // Overflow anywhere, here or in the reference: no bound holds.
-        if (!(bounds[score] < 1e270) || !std::isfinite(scores[score]))
-            bounds[score] = std::numeric_limits<double>::infinity();
+        const Bounded one = with_bound(m, score, sum, magnitude, scale, bound);
+        scores[score] = one.score;
+        bounds[score] = one.bound;
     };
     if (m.layout == Layout::single) {
-        double sum = 0.0, magnitude = 0.0;
-        for (int g = 0; g < m.f64.n_groups; ++g) {
-            sum += parts[g];
-            magnitude += std::fabs(parts[g]);
-        }
-        put(0, sum, magnitude);
+        const Bounded one = assemble_single(m, parts, scale, bound);
+        scores[0] = one.score;
+        bounds[0] = one.bound;
     } else if (m.layout == Layout::classes) {
         const int a = m.abs_cols;
         int p = 0;

@@ -11,11 +11,6 @@ namespace {
 constexpr std::size_t kBlockBytes = 256 * 1024;
 constexpr int kMostRows = 128;
 
-// Squares of tiny values underflow; the sum of magnitudes is then the bound.
-double safe_norm(double sq_norm, double norm1) {
-    return sq_norm < 1e-250 ? norm1 : std::sqrt(sq_norm);
-}
-
 template <class T>
 const Panels<T>& panels_of(const Machine& m) {
     if constexpr (std::is_same_v<T, float>)
@@ -100,8 +95,7 @@ Fault RowBlock<T>::pack_dense(const RowSource& rows, std::int64_t number, int ro
         norm1 += std::fabs(static_cast<double>(packed));
     }
     dense_const_.get()[at] = static_cast<T>(0.5 * sq_norm);
-    const double norm2 = safe_norm(sq_norm, norm1);
-    norms_[static_cast<std::size_t>(row)] = {norm2, norm2, norm1, d, false, false, false};
+    norms_[static_cast<std::size_t>(row)] = dense_norms(sq_norm, norm1, d);
     return Fault::none;
 }
 

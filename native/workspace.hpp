@@ -25,6 +25,7 @@ class AlignedBuffer {
         size_ = n;
     }
     T* get() noexcept { return data_.get(); }
+    const T* get() const noexcept { return data_.get(); }
 
   private:
     struct Free {

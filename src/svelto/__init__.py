@@ -2,6 +2,7 @@
 
 from svelto import datasets
 from svelto.accelerate import accelerate
+from svelto.distance_bounds import register_bound
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
@@ -17,4 +18,5 @@ __all__ = [
     "__version__",
     "accelerate",
     "datasets",
+    "register_bound",
 ]

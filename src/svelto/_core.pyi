@@ -13,6 +13,8 @@ SANITIZED: bool
 TREE_LANES: int
 PANEL_WIDTH_F32: int
 PANEL_WIDTH_F64: int
+LIST_COUNTS: int
+DOUBLE_COST: float
 
 def available_levels() -> list[str]: ...
 def exp2_f32(level: str, values: NDArray[np.float32], out: NDArray[np.float32]) -> None: ...
@@ -67,6 +69,29 @@ class Engine:
         precision: int,
         n_threads: int,
     ) -> Outcome: ...
+    def set_lists(self, fields: dict[str, Any]) -> None: ...
+    # Settled by a bound, row times panel summed in lists, outcome of the rest; `used` is added to.
+    def bounded_dense(
+        self,
+        X: NDArray[Any],
+        out: NDArray[np.int32],
+        enabled: NDArray[np.uint8],
+        used: NDArray[np.int64],
+        precision: int,
+        scale: bool,
+        n_threads: int,
+    ) -> tuple[int, int, Outcome]: ...
+    def bounded_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        enabled: NDArray[np.uint8],
+        used: NDArray[np.int64],
+        precision: int,
+        n_threads: int,
+    ) -> tuple[int, int, Outcome]: ...
     def scores_dense(
         self,
         X: NDArray[Any],
@@ -141,5 +166,27 @@ class TreeStage:
         out: NDArray[np.int32],
         scores: NDArray[np.float64],
         bounds: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+
+class DistanceLists:
+    def __init__(self, fields: dict[str, Any]) -> None: ...
+    def labels_dense(
+        self,
+        X: NDArray[Any],
+        out: NDArray[np.int32],
+        evaluations: NDArray[np.int64],
+        shared: bool,
+        scale: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        evaluations: NDArray[np.int64],
+        shared: bool,
         n_threads: int,
     ) -> StageOutcome: ...

@@ -7,13 +7,16 @@ can be used as it is. NaN and infinity are found by the native code on its way t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 from scipy import sparse
 
-from svelto._typing import Rows
+from svelto._typing import FloatArray, Rows
 from svelto.machine import KernelMachine
+
+# Dense float64 rows that a method is built on; more are sampled down to this many bytes.
+MOST_BUILD_BYTES: Final = 2 * 2**30
 
 
 class Query(NamedTuple):
@@ -46,6 +49,32 @@ def make_query(machine: KernelMachine, X: Any) -> Query:
     scaled = check_rows(machine.scaling.apply(X if hasattr(X, "columns") else rows), width)
     check_finite(scaled, rows)
     return Query(scaled)
+
+
+def checked_rows(machine: KernelMachine, X: Any, name: str) -> Rows:
+    """Checked rows with the machine's front and scaling applied."""
+    try:
+        query = make_query(machine, X)
+        rows = query.rows
+        check_finite(rows, rows)
+        if query.scale:
+            assert machine.scaling is not None
+            scaled = machine.scaling(np.asarray(rows, dtype=np.float64))
+            check_finite(scaled, rows)
+            return scaled
+    except ValueError as error:
+        if name == "X":
+            raise
+        raise ValueError(f"{name}: {error}") from None
+    return rows
+
+
+def dense_sample(rows: Rows, seed: int) -> FloatArray:
+    """Rows as dense float64, at random only as many as memory should hold."""
+    most = max(2, MOST_BUILD_BYTES // (8 * rows.shape[1]))
+    if rows.shape[0] > most:
+        rows = rows[np.sort(np.random.default_rng(seed).choice(rows.shape[0], size=most, replace=False))]
+    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)
 
 
 def check_rows(X: Any, n_features: int | None) -> Rows:

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from svelto._threads import check_n_jobs
 from svelto.assemble import assemble
+from svelto.engines.bounded import build_bounded
 from svelto.engines.exact import build_exact
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
 
-METHODS: Final = ("auto", "exact", "taylor_tree", "reduced_set")
+METHODS: Final = ("auto", "exact", "bounded", "taylor_tree", "reduced_set")
 APPROXIMATE: Final = ("taylor_tree", "reduced_set")
 
 
@@ -38,9 +39,12 @@ def accelerate(
     model : estimator, Pipeline, KernelMachine or path
         A fitted scikit-learn model (see `KernelMachine.from_sklearn`), a machine, or the path of a LIBSVM model file.
     X : array-like, optional
-        Unlabelled rows like those to come (the training rows will do); "exact" needs none.
-    method : {"auto", "exact", "taylor_tree", "reduced_set"}, default="auto"
-        "exact" evaluates the whole sum and gives the labels of the float64 machine. "taylor_tree" routes a row by dot
+        Unlabelled rows like those to come (the training rows will do); "exact" needs none, and to "bounded" they are a
+        help.
+    method : {"auto", "exact", "bounded", "taylor_tree", "reduced_set"}, default="auto"
+        "exact" evaluates the whole sum and gives the labels of the float64 machine. "bounded" gives the same labels and
+        stops a sum where the rest cannot change them: for few features and many support vectors, or for kernel
+        functions that take long. "taylor_tree" routes a row by dot
         products to a leaf with a linear model, "reduced_set" sums over few vectors that stand in for many; both send
         rows they are not sure about to the exact engine. "auto" is "exact" for the time being.
     agreement : float or None, default=0.999
@@ -58,7 +62,8 @@ def accelerate(
         For methods that draw at random; "exact" does not.
     **method_options
         Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
-        are those of the float64 machine in every case. "taylor_tree": those of `TreeOptions` (``leaf_size``, ``fit``,
+        are those of the float64 machine in every case. "bounded": those of `BoundedOptions` (``bound``, ``save``,
+        ``n_lists``, ``n_references``, ``shared``). "taylor_tree": those of `TreeOptions` (``leaf_size``, ``fit``,
         ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``), and ``next_stage``
         ("auto", "reduced_set" or None: what stands between the tree and the exact engine). "reduced_set": those of
         `ReducedSetOptions` (``n_basis``, ``basis``, ``coefficients``, ``weighting``, ``ridge``, ``max_iter``,
@@ -98,6 +103,10 @@ def accelerate(
             options=method_options,
         )
         return Predictor(machine, cascade, report, n_jobs)
+    if method == "bounded":
+        machine = read_any(model)
+        bounded, report = build_bounded(machine, X, method_options, n_jobs, random_state)
+        return Predictor(machine, bounded, report, n_jobs)
     started = perf_counter()
     precision = method_options.pop("precision", "auto")
     if precision not in ("auto", "float32", "float64"):

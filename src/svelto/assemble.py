@@ -8,10 +8,9 @@ from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import check_random_state
 
-from svelto._inputs import Query, check_finite, make_query
+from svelto._inputs import Query, checked_rows, dense_sample
 from svelto._options import check_choice, check_positive
 from svelto._progress import steps
 from svelto._typing import FloatArray, Rows
@@ -27,8 +26,6 @@ from svelto.guarantee import Certificate, StageTrace
 from svelto.machine import KernelMachine
 from svelto.report import Report
 
-# Dense float64 rows that a method is built on; more are sampled down to this many bytes.
-MOST_BUILD_BYTES: Final = 2 * 2**30
 # Rows that cascade and exact engine are timed on for the report, and how often.
 TIMED_ROWS: Final = 4096
 # Largest difference of a value from its feature's mean.
@@ -71,13 +68,13 @@ def assemble(
             f"method={method!r} learns from rows: pass X, unlabelled rows like those to come (the training rows will "
             "do)."
         )
-    rows = _rows(machine, X, "X")
-    given = None if X_calibration is None else _rows(machine, X_calibration, "X_calibration")
+    rows = checked_rows(machine, X, "X")
+    given = None if X_calibration is None else checked_rows(machine, X_calibration, "X_calibration")
     _check_enough("X", rows, 5 if agreement is not None else 2)
     if given is not None:
         _check_enough("X_calibration", given, 2)
     seed = int(check_random_state(random_state).randint(2**31))
-    dense = _dense_sample(rows, seed)
+    dense = dense_sample(rows, seed)
     if (dense == dense[0]).all():
         raise ValueError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
     _check_range(dense, method)
@@ -291,29 +288,3 @@ def _check_tolerance(
             f"agreement. Pass tolerance=... (on X the values have a standard deviation of {spread:.3g}), or "
             "agreement=None for no promise."
         )
-
-
-def _rows(machine: KernelMachine, X: Any, name: str) -> Rows:
-    """Checked rows with the machine's front and scaling applied."""
-    try:
-        query = make_query(machine, X)
-        rows = query.rows
-        check_finite(rows, rows)
-        if query.scale:
-            assert machine.scaling is not None
-            scaled = machine.scaling(np.asarray(rows, dtype=np.float64))
-            check_finite(scaled, rows)
-            return scaled
-    except ValueError as error:
-        if name == "X":
-            raise
-        raise ValueError(f"{name}: {error}") from None
-    return rows
-
-
-def _dense_sample(rows: Rows, seed: int) -> FloatArray:
-    """Rows as dense float64, at random only as many as memory should hold."""
-    most = max(2, MOST_BUILD_BYTES // (8 * rows.shape[1]))
-    if rows.shape[0] > most:
-        rows = rows[np.sort(np.random.default_rng(seed).choice(rows.shape[0], size=most, replace=False))]
-    return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)

@@ -122,8 +122,8 @@ class KernelMachine:
         Parameters
         ----------
         estimator : SVC, NuSVC, SVR, NuSVR, OneClassSVM, KernelRidge, ExponentialSVC, Pipeline or CalibratedClassifierCV
-            A fitted model (ExponentialSVC is svelto's own); a Pipeline must end in one of the others, a CalibratedClassifierCV must have been made with
-            ``ensemble=False`` and hold one of the classifiers.
+            A fitted model (ExponentialSVC is svelto's own); a Pipeline must end in one of the others, a
+            CalibratedClassifierCV must have been made with ``ensemble=False`` and hold one of the classifiers.
 
         Returns
         -------

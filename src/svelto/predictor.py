@@ -12,6 +12,7 @@ from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
 from svelto.cascade import Cascade
 from svelto.engines.exact import ExactEngine, ValueEngine
+from svelto.engines.stopped_sum import StoppedSum
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
 from svelto.report import Report
@@ -24,7 +25,7 @@ CLOSE_PROBABILITIES = 1e-9
 
 _FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Method = TypeVar("Method", bound=Callable[..., Any])
-Engine: TypeAlias = ExactEngine | ValueEngine | Cascade
+Engine: TypeAlias = ExactEngine | ValueEngine | StoppedSum | Cascade
 
 
 class _OfferedIf(Generic[Method]):

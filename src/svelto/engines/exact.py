@@ -22,7 +22,7 @@ from svelto import _core
 from svelto._inputs import Query, as_floats, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray, Rows
-from svelto.engines.packing import RULE_CODES, breaks_ties, pack_machine
+from svelto.engines.packing import RULE_CODES, Grouping, breaks_ties, pack_machine
 from svelto.machine import KernelMachine
 
 # What a native call reports; see _core.pyi.
@@ -109,16 +109,15 @@ class ExactEngine:
         self.score_bound = 0.0  # largest bound on |float32 score - float64 score| among the probe rows
         self.first_tier: str = "float64"
         self.score_tier: str = "float64"
-        self._fields = pack_machine(machine, single_pair=None, use_postings=self.uses_postings)
+        grouping = self._grouping()
+        self._fields = pack_machine(machine, single_pair=None, use_postings=self.uses_postings, grouping=grouping)
         self._native = _core.Engine(self._fields, self.level)
         if machine.kernel.name == "linear" or self.uses_postings or self.precision == "float64":
             return
         probe = _probe_rows(machine)
         best_share = 0.0
-        for pair in {"rbf": ("dot", "sq_diff"), "exponential": ("sq_diff",), "laplacian": ("abs_diff",)}.get(
-            machine.kernel.name, ("dot",)
-        ):
-            fields = pack_machine(machine, single_pair=pair, use_postings=False)
+        for pair in self._single_pairs():
+            fields = pack_machine(machine, single_pair=pair, use_postings=False, grouping=grouping)
             native = _core.Engine(fields, self.level)
             share, bound, spread = _try_single(native, probe, machine.n_scores)
             if share <= best_share and best_share > 0:
@@ -132,6 +131,15 @@ class ExactEngine:
                     self.score_tier = "float32"
             if share > 0.95:
                 break  # the next form costs more for each feature and has little left to settle
+
+    def _single_pairs(self) -> tuple[str, ...]:
+        """Forms of the float32 tier, cheapest first."""
+        forms = {"rbf": ("dot", "sq_diff"), "exponential": ("sq_diff",), "laplacian": ("abs_diff",)}
+        return forms.get(self.machine.kernel.name, ("dot",))
+
+    def _grouping(self) -> Grouping | None:
+        """Another order of the packed vectors; None for the usual one."""
+        return None
 
     # Native objects are made again from the machine: nothing but the machine needs to be stored.
     def __getstate__(self) -> dict[str, Any]:

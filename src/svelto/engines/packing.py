@@ -45,7 +45,9 @@ class Grouping:
     abs_cols: int
 
 
-def pack_machine(machine: KernelMachine, *, single_pair: str | None, use_postings: bool) -> Fields:
+def pack_machine(
+    machine: KernelMachine, *, single_pair: str | None, use_postings: bool, grouping: Grouping | None = None
+) -> Fields:
     """Arrays and numbers for `_core.Engine`.
 
     Parameters
@@ -56,10 +58,12 @@ def pack_machine(machine: KernelMachine, *, single_pair: str | None, use_posting
         How the float32 tier computes distances; None leaves that tier out.
     use_postings : bool
         Keep very sparse support vectors as an inverted index instead of panels.
+    grouping : Grouping, optional
+        Groups whose members stand in another order; default `group_vectors`.
     """
     kernel = machine.kernel
     linear = kernel.name == "linear"
-    grouping = group_vectors(machine)
+    grouping = group_vectors(machine) if grouping is None else grouping
     fields: Fields = {
         "kernel": KERNEL_CODES[kernel.name],
         "rule": RULE_CODES["sign" if machine.task == "outlier" else machine.rule],
@@ -180,7 +184,7 @@ def _add_reference_vectors(fields: Fields, machine: KernelMachine) -> None:
         fields["vectors"] = np.ascontiguousarray(vectors)
 
 
-def _positions(members: list[Any], width: int) -> tuple[Any, Any, int]:
+def positions_of(members: list[Any], width: int) -> tuple[Any, Any, int]:
     """Packed position of every vector, groups padded to whole panels: (positions, group starts in panels, panels)."""
     panels = [-(-len(m) // width) for m in members]
     start = np.concatenate([[0], np.cumsum(panels)]).astype(np.int32)
@@ -192,7 +196,7 @@ def _positions(members: list[Any], width: int) -> tuple[Any, Any, int]:
 
 def _add_layout(fields: Fields, suffix: str, grouping: Grouping, dtype: Any, width: int, coef: FloatArray) -> Any:
     """Groups and weights of one precision; returns the packed positions."""
-    positions, start, n_panels = _positions(grouping.members, width)
+    positions, start, n_panels = positions_of(grouping.members, width)
     n_cols = len(coef)
     by_column = n_cols <= FEW_COLUMNS
     pad = 64 // np.dtype(dtype).itemsize
@@ -213,7 +217,7 @@ def _add_layout(fields: Fields, suffix: str, grouping: Grouping, dtype: Any, wid
     return positions
 
 
-def _panel_array(vectors: np.ndarray[Any, Any], positions: Any, n_panels: int, width: int) -> np.ndarray[Any, Any]:
+def panel_array(vectors: np.ndarray[Any, Any], positions: Any, n_panels: int, width: int) -> np.ndarray[Any, Any]:
     """[n_panels][d][width] from rows."""
     rows = np.zeros((n_panels * width, vectors.shape[1]), dtype=vectors.dtype)
     rows[positions] = vectors
@@ -262,7 +266,7 @@ def _add_double_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
     n_panels = fields["n_panels_f64"]
     pair = PAIRS_F64.get(kernel.name, "dot")
     fields["pair_f64"] = PAIR_CODES[pair]
-    fields["vectors_f64"] = _panel_array(vectors, positions, n_panels, width)
+    fields["vectors_f64"] = panel_array(vectors, positions, n_panels, width)
     constant = np.abs(vectors).sum(axis=1) if pair == "abs_diff" else (vectors**2).sum(axis=1)
     fields["vector_const_f64"] = _constants(constant, positions, n_panels * width, np.float64)
     fields["sparse_const_f64"] = fields["vector_const_f64"]
@@ -310,7 +314,7 @@ def _add_single_panels(fields: Fields, machine: KernelMachine, grouping: Groupin
         constant = 0.5 * (exact**2).sum(axis=1)
         sparse_constant = constant + exact @ (centre * row_scale)
     fields["pair_f32"] = PAIR_CODES[pair]
-    fields["vectors_f32"] = _panel_array(packed, positions, n_panels, width)
+    fields["vectors_f32"] = panel_array(packed, positions, n_panels, width)
     fields["vector_const_f32"] = _constants(constant, positions, n_panels * width, np.float32)
     fields["sparse_const_f32"] = _constants(sparse_constant, positions, n_panels * width, np.float32)
     fields["stats_f32"] = _stats(exact, centre2)
@@ -356,7 +360,7 @@ def _add_linear(fields: Fields, machine: KernelMachine) -> None:
             "by_column_f64": True,
             "n_panels_f64": n_panels,
             "group_start_f64": np.array([0, n_panels], dtype=np.int32),
-            "vectors_f64": _panel_array(collapsed, np.arange(len(collapsed)), n_panels, width),
+            "vectors_f64": panel_array(collapsed, np.arange(len(collapsed)), n_panels, width),
             "vector_const_f64": aligned(np.zeros(n_panels * width)),
             "stats_f64": _stats(collapsed),
             "scale_f64": 0.0,
