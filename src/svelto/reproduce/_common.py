@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ from svelto.engines.exact import instruction_level
 Record: TypeAlias = dict[str, Any]
 
 FORMAT: Final = 1
+MISSING_EXTRA: Final = 'The figure needs matplotlib: pip install "svelto[plot]"'
 PACKAGES: Final = ("svelto", "numpy", "scipy", "scikit-learn")
 
 
@@ -246,3 +248,11 @@ def _all_seconds() -> float | None:
 def _own_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
+
+
+def need_matplotlib() -> tuple[Any, Any]:
+    """Matplotlib's modules of figures and of files; by name, because the package is optional for type checkers too."""
+    try:
+        return importlib.import_module("matplotlib.figure"), importlib.import_module("matplotlib.backends.backend_agg")
+    except ImportError:
+        raise ValueError(MISSING_EXTRA) from None

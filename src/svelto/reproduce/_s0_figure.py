@@ -6,7 +6,6 @@ parameters, so the picture is like the paper's, not the same.
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -27,13 +26,13 @@ from svelto.reproduce._common import (
     Request,
     environment,
     environment_text,
+    need_matplotlib,
     progress,
     write_text,
 )
 from svelto.reproduce._s0_render import LEAF, PAPER
 from svelto.reproduce.s0 import paper_tree
 
-MISSING_EXTRA: Final = 'The figure needs matplotlib: pip install "svelto[plot]"'
 SEED: Final = 0
 # Kernel exp(-GAMMA |x - s|^2), ridge 1 / REGULARISATION. Of gamma 3, 6, 12, 25 and 10, 100, 1000 these come closest to
 # the boundary that the points were drawn with (97.2 % of the square).
@@ -93,7 +92,7 @@ def max_depth(tree: Any) -> int:
 
 def run_figure2(request: Request) -> list[Path]:
     """Fit, draw, write the picture, its facts and a page."""
-    figure_module, canvas_module = _matplotlib()
+    figure_module, canvas_module = need_matplotlib()
     request.output.mkdir(parents=True, exist_ok=True)
     try:
         with progress(3) as steps:
@@ -125,14 +124,6 @@ def run_figure2(request: Request) -> list[Path]:
     except KeyboardInterrupt:
         raise Interrupted("interrupted. No file was left half-written.") from None
     return files
-
-
-def _matplotlib() -> tuple[Any, Any]:
-    # By name, because the package is optional for type checkers too.
-    try:
-        return importlib.import_module("matplotlib.figure"), importlib.import_module("matplotlib.backends.backend_agg")
-    except ImportError:
-        raise ValueError(MISSING_EXTRA) from None
 
 
 def _facts(X: FloatArray, y: Any, exact: Any, fast: Any, depth: int, places: dict[str, Any]) -> Record:

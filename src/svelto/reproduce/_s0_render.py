@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from svelto.reproduce import _paper_s0
-from svelto.reproduce._common import Record, environment_text
+from svelto.reproduce._common import Record
+from svelto.reproduce._tables import origin, table
 
 PAPER: Final = (
     'T. V. Pham and A. W. M. Smeulders, "Metric tree partitioning and Taylor approximation for fast support vector '
@@ -70,11 +71,11 @@ def render_table1(document: Record) -> str:
             "# S0, Table 1: a metric tree with Taylor expansions against the SVM",
             f"The experiment of {PAPER}, Table 1, run again with svelto. SVMs are trained with LIBSVM's default "
             "parameters: C = 1, gamma = 1/d.",
-            _origin(document, "svelto reproduce s0-table1"),
+            origin(document, "svelto reproduce s0-table1"),
             "## The paper's method",
             '`method="taylor_tree", agreement=None, leaf_size=1, fit="taylor", split="midpoint"`: one training row a '
             "leaf, Taylor expansion at that row, **nothing promised**. Each cell: paper / ours.",
-            _table(
+            table(
                 "data set;d;train;test;splits;SVs;SVM accuracy %;average depth;tree accuracy %;difference, points;"
                 "gain over SVC.predict",
                 [_paper_cells(line) for line in lines],
@@ -83,7 +84,7 @@ def render_table1(document: Record) -> str:
             f'Tree: the one above. Cascade: `method="taylor_tree", agreement={AGREEMENT}`, doubtful rows go to the '
             "exact engine, promise **statistical**. Exact engine: the float64 machine's labels, always. Agreement: "
             "share of test rows with the exact machine's label; no test row was used in building.",
-            _table(
+            table(
                 "data set;SVs;exact: gain over SVC.predict;tree: agreement;tree: gain over exact;cascade: agreement;"
                 "cascade: accuracy %;settled by the tree;cascade: gain over SVC.predict;cascade: gain over exact;"
                 "warned",
@@ -235,9 +236,9 @@ def render_table2(document: Record) -> str:
             f"The experiment of {PAPER}, Table 2, run again with svelto. The paper takes C and gamma from K.-M. Lin "
             'and C.-J. Lin, "A study on reduced support vector machines" (2003), who chose them by cross-validation; '
             "so does this page.",
-            _origin(document, "svelto reproduce s0-table2"),
+            origin(document, "svelto reproduce s0-table2"),
             "## Machines",
-            _table(
+            table(
                 "data set;train;test;C;gamma;cross-validation %;SVs, paper / ours;accuracy %, paper / ours", machines
             ),
             "## Methods",
@@ -245,7 +246,7 @@ def render_table2(document: Record) -> str:
             "70 (ijcnn1) times faster than those. Gains are over SVC.predict, over our exact engine, and over our "
             "reduced set. Promises: the exact engine's is exact, the cascade's statistical; the others promise "
             "nothing.",
-            _table(
+            table(
                 "data set;method;size;accuracy %;agreement;gain over SVC.predict;gain over exact;gain over reduced "
                 "set;build, s;warned",
                 methods,
@@ -318,23 +319,6 @@ def ratio(value: float) -> str:
 
 def _median(values: Iterable[float]) -> str:
     return ratio(float(np.median(list(values))))
-
-
-def _table(head: str, rows: Sequence[Sequence[str]]) -> str:
-    names = head.split(";")
-    sides = [":---" if name in ("data set", "method") else "---:" for name in names]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [names, sides, *rows])
-
-
-def _origin(document: Record, command: str) -> str:
-    groups: dict[str, list[str]] = {}
-    for name, record in document["results"].items():
-        groups.setdefault(environment_text(record["environment"]), []).append(name)
-    if len(groups) == 1:
-        (text,) = groups
-        return f"Command: `{command}`. Machine: {text}."
-    parts = [f"{', '.join(names)}: {text}." for text, names in groups.items()]
-    return f"Command: `{command}`, in several runs.\n\n" + "\n".join(f"- {part}" for part in parts)
 
 
 def _timing_notes(document: Record) -> list[str]:

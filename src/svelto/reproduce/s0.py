@@ -9,18 +9,16 @@ Table 1 trains with LIBSVM's default parameters, Table 2 with parameters chosen 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import joblib
 import numpy as np
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.svm import SVC
 
-from svelto import datasets
 from svelto.reproduce import _paper_s0, _s0_render
-from svelto.reproduce._common import Experiment, Interrupted, Record, Request, Results, choose, environment, progress
+from svelto.reproduce._common import Experiment, Record, Request
 from svelto.reproduce._measure import (
     BASELINE_ROWS,
     CACHE_MEGABYTES,
@@ -32,9 +30,7 @@ from svelto.reproduce._measure import (
     fastest_form,
 )
 from svelto.reproduce._s0_data import SEED, SOURCES, PaperSet, Parts, highest_feature, n_splits
-
-Say: TypeAlias = Callable[[str], None]
-Measure: TypeAlias = Callable[[str, Record, Say], Record]
+from svelto.reproduce._tables import Say, run_table
 
 AGREEMENT: Final = 0.999
 REPEATS: Final = 7
@@ -68,7 +64,7 @@ def run_table1(request: Request) -> list[Path]:
     def settings(name: str) -> Record:
         return {**_settings(request), "splits": n_splits(name, request.splits)}
 
-    return _run_table(request, "s0-table1", list(SOURCES), settings, measure_default, _s0_render.render_table1)
+    return run_table(request, "s0-table1", list(SOURCES), settings, measure_default, _s0_render.render_table1)
 
 
 def measure_default(name: str, settings: Record, say: Say) -> Record:
@@ -113,7 +109,7 @@ def run_table2(request: Request) -> list[Path]:
             "n_basis": _paper_s0.TABLE2[name].n_basis,
         }
 
-    return _run_table(request, "s0-table2", list(_paper_s0.TABLE2), settings, measure_tuned, _s0_render.render_table2)
+    return run_table(request, "s0-table2", list(_paper_s0.TABLE2), settings, measure_tuned, _s0_render.render_table2)
 
 
 def measure_tuned(name: str, settings: Record, say: Say) -> Record:
@@ -180,53 +176,6 @@ def _settings(request: Request) -> Record:
 
 def _train(parts: Parts, form: Form, C: float, gamma: float) -> Any:
     return SVC(C=C, gamma=gamma, cache_size=CACHE_MEGABYTES).fit(as_form(parts.X_train, form), parts.y_train)
-
-
-def _run_table(
-    request: Request,
-    experiment: str,
-    known: list[str],
-    settings_of: Callable[[str], Record],
-    measure: Measure,
-    render: Callable[[Record], str],
-) -> list[Path]:
-    """Measure data set after data set; the files are complete after each."""
-    names = choose(experiment, known, request.only)
-    request.output.mkdir(parents=True, exist_ok=True)
-    results = Results(request.output / f"{experiment}.json", experiment)
-    names = [name for name in names if not (request.resume and results.has(name, settings_of(name)))]
-    facts = environment()
-    missing: datasets.DatasetNotFoundError | None = None
-    n_finished = 0
-    try:
-        with progress(len(names)) as steps:
-            for name in names:
-
-                def say(text: str, name: str = name) -> None:
-                    steps.say(f"{name}: {text}")
-
-                say("reading")
-                settings = settings_of(name)
-                try:
-                    measured = measure(name, settings, say)
-                except datasets.DatasetNotFoundError as error:
-                    if name in request.only:
-                        raise
-                    missing = error
-                    results.set_unavailable(name)
-                else:
-                    results.set(name, {"settings": settings, "environment": facts, **measured}, known)
-                    results.save(render(results.document))
-                    n_finished += 1
-                steps.advance()
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"interrupted, {n_finished} of {len(names)} data sets finished. "
-            + (f"They are in {results.path}; --resume goes on from there." if n_finished else "Nothing was written.")
-        ) from None
-    if missing is not None and not results.records:
-        raise missing  # no data at all: an empty table helps nobody, the message does
-    return results.save(render(results.document))
 
 
 TABLE1: Final = Experiment("s0-table1", frozenset({"only", "splits", "repeats", "resume"}), run_table1)
