@@ -65,7 +65,9 @@ class BlockedSum(ExactEngine):
         seed: int = 0,
         precision: Precision = "auto",
     ) -> None:
-        self._order: Grouping | None = neighbouring_groups(machine)
+        # What overflows here makes a bad order, which costs time and nothing else.
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            self._order: Grouping | None = neighbouring_groups(machine)
         super().__init__(machine, precision)
         self.lists: dict[str, Any] | None = None
         self.enabled: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(0, dtype=np.uint8)

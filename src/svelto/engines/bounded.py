@@ -88,7 +88,6 @@ def build_bounded(
     check_bounded(machine)
     bound = _which_bound(machine, chosen)
     seed = int(check_random_state(random_state).randint(2**31))
-    rows = None if X is None else make_query(machine, X).rows if bound in ("references", "projection") else X
     with steps("svelto bounded") as progress:
         progress(f"bounds: {bound}")
         engine: BlockedSum | StoppedSum
@@ -101,7 +100,7 @@ def build_bounded(
                 method = DistanceLists(machine, chosen.n_lists, seed, shared=chosen.shared)
             else:
                 method = FewestEvaluations(
-                    machine, bound=bound, n_references=chosen.n_references, X=rows, random_state=seed
+                    machine, bound=bound, n_references=chosen.n_references, X=X, random_state=seed
                 )
             engine = StoppedSum(method, build_exact(machine))
     return engine, _report(engine, machine, X, n_jobs, perf_counter() - started)

@@ -108,6 +108,8 @@ class _Region:
         self.n_cols = grouping.abs_cols or len(grouping.columns)
         self.weights = np.zeros((n_panels * WIDTH, self.n_cols))
         self.weights[positions] = grouping.columns[: self.n_cols].T
+        self.is_vector = np.zeros(n_panels * WIDTH, dtype=bool)
+        self.is_vector[positions] = True
         self.size = float(np.linalg.norm(self.vectors, axis=1).max()) * (
             np.sqrt(dense.shape[1]) if self.metric == "cityblock" else 1.0
         )
@@ -140,7 +142,8 @@ class _Region:
 
         least, most = by_panel(low, high), by_panel(high, low)
         largest = most[0] - least[1]
-        farthest = (distance + slack).reshape(self.n_panels, WIDTH).max(axis=1)
+        # Padding has no weight, so it does not matter how far away it is.
+        farthest = np.where(self.is_vector, distance + slack, 0.0).reshape(self.n_panels, WIDTH).max(axis=1)
         return least.sum(axis=0), most.sum(axis=0), largest, farthest
 
 
