@@ -15,9 +15,9 @@ from svelto._inputs import Query
 from svelto._typing import FloatArray, IntArray
 from svelto.cascade import settled_labels
 from svelto.engines.arrays import aligned
-from svelto.engines.exact import PRECISION_CODES, ExactEngine, Precision, Tally, _check_outcome
-from svelto.engines.packing import Grouping
-from svelto.engines.panel_lists import WIDTH, build_lists, end_widths, neighbouring_groups
+from svelto.engines.exact import PRECISION_CODES, ExactEngine, Precision, Tally, _check_outcome, prefers_postings
+from svelto.engines.packing import PAIR_CODES, Grouping
+from svelto.engines.panel_lists import WIDTH, build_lists, end_widths, neighbouring_groups, to_packed
 from svelto.machine import KernelMachine
 from svelto.oracle import SHIFT_STEP, Neighbourhoods
 
@@ -36,6 +36,10 @@ WORTHWHILE: Final = 0.8
 IN_DOUBLE: Final = 0.6
 # Up to so many features a difference costs little more than a product.
 FEW_FEATURES: Final = 8
+LARGEST_NUMBER: Final = 1e15
+# What a pickle keeps beside the machine.
+KEPT: Final = ("_order", "_form", "lists", "enabled", "share")
+PAIR_NAMES: Final = {code: name for name, code in PAIR_CODES.items()}
 # Fewer panels than this leave nothing to stop early.
 LEAST_PANELS: Final = 16
 
@@ -65,9 +69,12 @@ class BlockedSum(ExactEngine):
         seed: int = 0,
         precision: Precision = "auto",
     ) -> None:
-        # What overflows here makes a bad order, which costs time and nothing else.
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            self._order: Grouping | None = neighbouring_groups(machine)
+        self._order: Grouping | None = None
+        self._form: str | None = None
+        if not prefers_postings(machine):
+            # What overflows here makes a bad order, which costs time and nothing else.
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                self._order = neighbouring_groups(machine)
         super().__init__(machine, precision)
         self.lists: dict[str, Any] | None = None
         self.enabled: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(0, dtype=np.uint8)
@@ -77,6 +84,8 @@ class BlockedSum(ExactEngine):
 
     def _single_pairs(self) -> tuple[str, ...]:
         """Differences first where features are few: they cost little more there and round far less near a row."""
+        if self._form is not None:
+            return (self._form,)
         forms = super()._single_pairs()
         return forms[::-1] if self.machine.support_vectors.shape[1] <= FEW_FEATURES else forms
 
@@ -87,11 +96,16 @@ class BlockedSum(ExactEngine):
     def _build_lists(self, X: FloatArray | None, n_lists: int | None, seed: int) -> None:
         machine, rng = self.machine, np.random.default_rng(seed)
         rows = _made_rows(machine, seed, rng) if X is None else X
+        # Rows whose squares would overflow say nothing about where rows are; no list will answer for them.
+        rows = rows[np.abs(to_packed(self._fields, rows)).max(axis=1) < LARGEST_NUMBER]
+        if len(rows) < 2:
+            return
         placing = rows[rng.permutation(len(rows))[:PLACING_ROWS]]
         wanted = int(np.clip(machine.n_sv // VECTORS_PER_LIST, 1, MOST_LISTS)) if n_lists is None else n_lists
         assert self._order is not None
         if n_lists is None and not self._is_promising(placing, wanted):
             return
+        self._form = PAIR_NAMES[self._fields["pair_f32"]]
         self.lists = build_lists(machine, self._fields, self._order, placing, wanted, seed)
         self._native.set_lists(self.lists)
         self.enabled = np.ones(self.lists["n_lists"], dtype=np.uint8)
@@ -125,13 +139,15 @@ class BlockedSum(ExactEngine):
             self.share = 1.0
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_order", "lists", "enabled", "share")
-        return {**super().__getstate__(), **{name: self.__dict__[name] for name in kept}}
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in KEPT}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name in ("_order", "lists", "enabled", "share"):
+        for name in KEPT:
             self.__dict__[name] = state[name]
-        super().__setstate__(state)
+        super().__setstate__(state)  # with the form that the lists were made for: their distances are in its units
+        if self.first_tier != "float32":
+            # On this processor float32 settles too little of this machine.
+            self.lists, self.enabled, self.share = None, np.zeros(0, dtype=np.uint8), 1.0
         if self.lists is not None:
             # A pickle forgets how its arrays were aligned.
             self.lists |= {name: aligned(self.lists[name]) for name in ("centre_panels", "centre_const")}

@@ -26,7 +26,7 @@ from svelto._progress import steps
 from svelto.distance_bounds import bound_of
 from svelto.engines.blocked_sum import BlockedSum
 from svelto.engines.distance_lists import DistanceLists
-from svelto.engines.exact import build_exact
+from svelto.engines.exact import build_exact, prefers_postings
 from svelto.engines.fewest import FewestEvaluations
 from svelto.engines.stopped_sum import StoppedSum, StoppingMethod
 from svelto.machine import KernelMachine
@@ -92,7 +92,8 @@ def build_bounded(
         progress(f"bounds: {bound}")
         engine: BlockedSum | StoppedSum
         if bound == "blocks":
-            dense = None if X is None else dense_sample(checked_rows(machine, X, "X"), seed)
+            wanted = X is not None and not prefers_postings(machine)  # very wide rows stay as they are
+            dense = dense_sample(checked_rows(machine, X, "X"), seed) if wanted else None
             engine = BlockedSum(machine, dense, chosen.n_lists, seed)
         else:
             method: StoppingMethod

@@ -105,7 +105,7 @@ class ExactEngine:
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def _build(self) -> None:
         machine = self.machine
-        self.uses_postings = _prefers_postings(machine)
+        self.uses_postings = prefers_postings(machine)
         self.score_bound = 0.0  # largest bound on |float32 score - float64 score| among the probe rows
         self.first_tier: str = "float64"
         self.score_tier: str = "float64"
@@ -237,7 +237,7 @@ def _check_outcome(outcome: Outcome, X: Rows, start: int) -> None:
         raise_bad_row(X, start + bad_row, fault)
 
 
-def _prefers_postings(machine: KernelMachine) -> bool:
+def prefers_postings(machine: KernelMachine) -> bool:
     """Whether an inverted index beats panels, by counting what each visits for a query like the support vectors.
 
     Cycles a support vector, measured on one core: panels 1/12 for each stored element of the query plus 1 for the
