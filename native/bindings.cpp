@@ -139,6 +139,7 @@ PanelLists read_lists(const nb::dict& fields, const Machine& m) {
     l.n_chunks = get<int>(fields, "n_chunks");
     l.n_levels = get<int>(fields, "n_levels");
     require(l.n_lists > 0 && l.n_chunks > 0 && l.n_levels > 0, "there are no lists");
+    l.check_cost = get<double>(fields, "check_cost");
     l.n_centre_panels = (l.n_lists + kPanelWidth<float> - 1) / kPanelWidth<float>;
     const std::int64_t packed = static_cast<std::int64_t>(l.n_centre_panels) * kPanelWidth<float>;
     l.centres = array<float>(fields, "centres", static_cast<std::int64_t>(l.n_lists) * m.d);

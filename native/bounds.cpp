@@ -27,6 +27,9 @@ constexpr double kMostRounding = 0.005;
 // Beyond this error of an exponent neither the argument nor the vectorised 2^t holds.
 constexpr double kLargestExponentError = 2.0;
 
+// Largest error of the reference's exponents, from squares that underflow, that still is a small error of its values.
+constexpr double kLargestUnderflow = 1e-3;
+
 // Values that may come near the largest double: the reference itself may overflow, so only it can decide.
 constexpr double kOverflow = 1e290;
 
@@ -109,10 +112,13 @@ ExponentError exponent_error(const Machine& m, PairKind pair, double scale, doub
 RowBound reference_error(const Machine& m, double largest) noexcept {
     const double z = kLn2 * std::min(largest, 1080.0) + 1.0;
     double relative = kUnit64 * ((m.d + 6.0) * z + m.n_sv + 8.0);
-    // Squares that underflow: their sum is off by d of the smallest numbers, its root by the root of that.
-    if (m.kernel == KernelKind::exponential) relative += m.reference.gamma * std::sqrt(2.0 * m.d) * 0x1p-537;
-    if (m.kernel == KernelKind::rbf) relative += m.reference.gamma * m.d * 0x1p-1074;
-    return {relative, 0x1p-1020, 0.0};
+    // Squares that underflow: their sum is off by d of the smallest numbers, its root by the root of that. Where this
+    // is no small error of the exponent, the reference may have 1 for what is 0, and no bound in terms of values holds.
+    double underflow = 0.0;
+    if (m.kernel == KernelKind::exponential) underflow = m.reference.gamma * std::sqrt(2.0 * m.d) * 0x1p-537;
+    if (m.kernel == KernelKind::rbf) underflow = m.reference.gamma * m.d * 0x1p-1074;
+    if (!(underflow < kLargestUnderflow)) return {kInfinite, kInfinite, kInfinite};
+    return {relative + underflow, 0x1p-1020, 0.0};
 }
 
 // poly, sigmoid, linear: errors are absolute, from the largest possible |x.s|.

@@ -103,8 +103,9 @@ class ListWorker {
     bool pays(const std::int64_t* count) const {
         const double n = static_cast<double>(count[kRows]);
         const double whole = (n + kDoubleCost * static_cast<double>(count[kRowsDouble])) * machine_.f32.n_panels;
-        const double cost =
-            static_cast<double>(count[kPanelsSingle]) + kDoubleCost * static_cast<double>(count[kPanelsDouble]);
+        const double cost = static_cast<double>(count[kPanelsSingle]) +
+                            kDoubleCost * static_cast<double>(count[kPanelsDouble]) +
+                            lists_.check_cost * static_cast<double>(count[kChecks]);
         const double open = 1.0 - static_cast<double>(count[kSettled]) / n;
         return cost + open * whole < kWorthwhile * whole;
     }
@@ -123,6 +124,7 @@ class ListWorker {
             lists_.order + static_cast<std::ptrdiff_t>(list) * lists_.chunk_start[lists_.n_chunks];
         for (int chunk = 0;; ++chunk) {
             const std::size_t before = group.size();
+            count[kChecks] += static_cast<std::int64_t>(before);
             count[kSettled] += static_cast<std::int64_t>(settle(group, list, chunk));
             if (group.size() == 0) return;
             if (chunk == lists_.n_chunks) {

@@ -18,6 +18,7 @@ struct PanelLists {
     int n_chunks = 0;
     int n_levels = 0;
     int n_centre_panels = 0;
+    double check_cost = 0.0;                    // of looking for a row's label, in float32 panels
     const float* centres = nullptr;             // [n_lists][d]
     const float* centre_panels = nullptr;       // [n_centre_panels][d][panel width]
     const float* centre_const = nullptr;        // [n_centre_panels * panel width], |c|^2 / 2; padding: infinite
@@ -29,8 +30,8 @@ struct PanelLists {
 };
 
 // What is counted for a list: rows that walked it, rows it settled, panels they summed in float32 and in float64, rows
-// that walked in float64.
-enum Count : int { kRows = 0, kSettled = 1, kPanelsSingle = 2, kPanelsDouble = 3, kRowsDouble = 4, kCounts = 5 };
+// that walked in float64, and how often a row's label was looked for.
+enum Count : int { kRows, kSettled, kPanelsSingle, kPanelsDouble, kRowsDouble, kChecks, kCounts };
 
 // A float64 panel costs about this many float32 ones of the same vectors.
 constexpr double kDoubleCost = 3.0;

@@ -5,6 +5,7 @@ Invariant: labels are those of the exact engine, whichever list a row walked and
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,15 @@ from svelto.cascade import settled_labels
 from svelto.engines.arrays import aligned
 from svelto.engines.exact import PRECISION_CODES, ExactEngine, Precision, Tally, _check_outcome, prefers_postings
 from svelto.engines.packing import PAIR_CODES, Grouping
-from svelto.engines.panel_lists import WIDTH, build_lists, end_widths, neighbouring_groups, to_packed
+from svelto.engines.panel_lists import (
+    LARGEST_REFERENCE_ERROR,
+    WIDTH,
+    build_lists,
+    end_widths,
+    neighbouring_groups,
+    reference_error,
+    to_packed,
+)
 from svelto.machine import KernelMachine
 from svelto.oracle import SHIFT_STEP, Neighbourhoods
 
@@ -32,6 +41,9 @@ PILOT_ROWS: Final = 24
 PROMISING: Final = 0.1
 # A list is walked if it costs less than this share of the whole sum, found on the trial rows.
 WORTHWHILE: Final = 0.8
+# ... and all of them together if they take less than this share of its time, in so many runs each.
+FASTER: Final = 0.95
+TRIAL_RUNS: Final = 3
 # Where more of a list's rows than this end in float64, they all start there.
 IN_DOUBLE: Final = 0.6
 # Up to so many features a difference costs little more than a product.
@@ -98,7 +110,7 @@ class BlockedSum(ExactEngine):
         rows = _made_rows(machine, seed, rng) if X is None else X
         # Rows whose squares would overflow say nothing about where rows are; no list will answer for them.
         rows = rows[np.abs(to_packed(self._fields, rows)).max(axis=1) < LARGEST_NUMBER]
-        if len(rows) < 2:
+        if len(rows) < 2 or reference_error(machine) > LARGEST_REFERENCE_ERROR:
             return
         placing = rows[rng.permutation(len(rows))[:PLACING_ROWS]]
         wanted = int(np.clip(machine.n_sv // VECTORS_PER_LIST, 1, MOST_LISTS)) if n_lists is None else n_lists
@@ -109,7 +121,14 @@ class BlockedSum(ExactEngine):
         self.lists = build_lists(machine, self._fields, self._order, placing, wanted, seed)
         self._native.set_lists(self.lists)
         self.enabled = np.ones(self.lists["n_lists"], dtype=np.uint8)
-        self._try_lists(rows[rng.permutation(len(rows))[:TRIAL_ROWS]])
+        # Training rows are nearer to centres and support vectors than rows to come: trial rows are moved a little.
+        trial = rows if X is None else Neighbourhoods(placing, seed).shifted(TRIAL_ROWS, SHIFT_STEP, rng)
+        trial = np.ascontiguousarray(trial[:TRIAL_ROWS])
+        self._try_lists(trial)
+        # A number of lists that somebody asked for is only judged by count, which does not depend on the day.
+        if self.share > WORTHWHILE or (n_lists is None and not self._is_faster(trial)):
+            self.enabled[:] = 0
+            self.share = 1.0
 
     def _is_promising(self, rows: FloatArray, n_lists: int) -> bool:
         """Whether lists would settle any rows to speak of; a look at a few rows, long before lists are built."""
@@ -124,19 +143,29 @@ class BlockedSum(ExactEngine):
     def _try_lists(self, rows: FloatArray) -> None:
         """Keep the lists that pay on the trial rows."""
         counts = self._counts()
-        self._bounded(np.ascontiguousarray(rows), np.empty(len(rows), dtype=np.int32), counts, False, None)
+        self._bounded(rows, np.empty(len(rows), dtype=np.int32), counts, False, None)
         n_panels = int(self._fields["n_panels_f32"])
-        n, settled, single, double, in_double = counts.T
-        panels = single + _core.DOUBLE_COST * double
+        n, settled, single, double, in_double, checks = counts.T
+        assert self.lists is not None
+        panels = single + _core.DOUBLE_COST * double + self.lists["check_cost"] * checks
         whole = np.maximum((n + _core.DOUBLE_COST * in_double) * n_panels, 1.0)
         cost = panels / whole + (n - settled) / np.maximum(n, 1)
         self.enabled = (cost < WORTHWHILE).astype(np.uint8)
         self.enabled[(cost < WORTHWHILE) & (in_double > IN_DOUBLE * n)] = 2  # float32 first would be in vain
         on = self.enabled > 0
         self.share = float((whole * np.where(on, cost, 1.0)).sum() / whole.sum())
-        if self.share > WORTHWHILE + 0.1:
-            self.enabled[:] = 0
-            self.share = 1.0
+
+    def _is_faster(self, rows: FloatArray) -> bool:
+        """Whether lists pay in time as well as by count: the least of a few runs each, in turn, on one thread."""
+        query, times = Query(rows), np.empty((TRIAL_RUNS, 2))
+        for run in times:
+            started = perf_counter()
+            super().labels(query, 1)
+            between = perf_counter()
+            self.labels(query, 1)
+            run[:] = between - started, perf_counter() - between
+        whole, bounded = times.min(axis=0)
+        return bool(bounded < FASTER * whole)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in KEPT}}

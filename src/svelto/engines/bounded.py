@@ -88,12 +88,13 @@ def build_bounded(
     check_bounded(machine)
     bound = _which_bound(machine, chosen)
     seed = int(check_random_state(random_state).randint(2**31))
+    rows = checked_rows(machine, X, "X") if X is not None and machine.kernel.has_native_code else None
     with steps("svelto bounded") as progress:
         progress(f"bounds: {bound}")
         engine: BlockedSum | StoppedSum
         if bound == "blocks":
-            wanted = X is not None and not prefers_postings(machine)  # very wide rows stay as they are
-            dense = dense_sample(checked_rows(machine, X, "X"), seed) if wanted else None
+            wanted = rows is not None and not prefers_postings(machine)  # very wide rows stay as they are
+            dense = dense_sample(rows, seed) if wanted else None
             engine = BlockedSum(machine, dense, chosen.n_lists, seed)
         else:
             method: StoppingMethod

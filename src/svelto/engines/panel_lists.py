@@ -13,6 +13,7 @@ float32 vector exactly and k = 2^(-t) with t = distance^2 / 2, or -scale times d
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -39,17 +40,21 @@ WIDTH: Final = _core.PANEL_WIDTH_F32
 AXIS_STEPS: Final = 6
 # Lists end here: a row that needs more of the panels than this is better off with the whole sum.
 LONGEST_SHARE: Final = 0.6
-# Panels of the first chunks, and of all further ones; many scores are checked less often (factor of growth).
+# Panels of the first chunks; the others are as long as the last of these, and where checks are dear grow by a factor.
 FIRST_CHUNKS: Final = (8, 8, 8, 8)
 GROWTH: Final = 1.6
+# Looking for a label takes some operations a score; chunks are at least so many times longer than that takes.
+OPERATIONS_PER_SCORE: Final = 12.0
+CHUNK_TO_CHECK: Final = 5.0
 # Distances from the centre at which the rest is tabulated: quantiles over typical rows, and this much farther out.
 LEVELS: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
 FAR_OUT: Final = 1.5
 # Size of the tables that are worth their place in memory, in numbers.
 MOST_REST_NUMBERS: Final = 16_000_000
-# Everything in the tables is a sum of float64 terms off by far less than this (rounding of distances, exponents, sums,
-# and of the machine's own sum in float64, whose roundings are counted here too).
+# Everything in the tables is a sum of float64 terms off by far less than this (rounding of distances, exponents, sums).
 RELATIVE_SLACK: Final = 1e-7
+UNIT: Final = 2.0**-53
+LARGEST_REFERENCE_ERROR: Final = 1e-3
 ABSOLUTE_SLACK: Final = 1e-290
 DISTANCE_SLACK: Final = 1e-12
 
@@ -199,8 +204,9 @@ def build_lists(
     centres = _place_centres(packed, n_lists, seed)
     n_lists = len(centres)
     reach = _reaches(packed, centres, region.metric)
-    chunk_start = _chunks(region.n_panels, machine.n_scores, n_lists, reach.shape[1])
+    chunk_start = _chunks(machine, region.n_panels, n_lists, reach.shape[1])
     n_chunks, n_levels, length = len(chunk_start) - 1, reach.shape[1], int(chunk_start[-1])
+    relative_slack = RELATIVE_SLACK + 4.0 * reference_error(machine)
     order = np.empty((n_lists, length), dtype=np.int32)
     exponent = np.empty((n_lists, n_chunks, n_levels), dtype=np.float32)
     rest = np.empty((n_lists, n_chunks + 1, n_levels, 2, machine.n_scores), dtype=np.float32)
@@ -220,7 +226,7 @@ def build_lists(
             for which, part in enumerate((least, most, largest)):
                 _add_by_group(sums[which], part[:, panels], panels, region.group_start)
             low, high, magnitude = (scores_of(machine, total) for total in sums)
-            slack = RELATIVE_SLACK * magnitude + ABSOLUTE_SLACK
+            slack = relative_slack * magnitude + ABSOLUTE_SLACK
             rest[number, chunk, :, 0] = _outward(low - slack, -np.inf)
             rest[number, chunk, :, 1] = _outward(high + slack, np.inf)
     n_panels = -(-n_lists // WIDTH)
@@ -230,6 +236,7 @@ def build_lists(
         "n_lists": n_lists,
         "n_chunks": n_chunks,
         "n_levels": n_levels,
+        "check_cost": check_cost(machine),
         "centres": np.ascontiguousarray(centres),
         "centre_panels": panel_array(centres, np.arange(n_lists), n_panels, WIDTH),
         "centre_const": aligned(squares),
@@ -274,17 +281,39 @@ def _longest(n_panels: int) -> int:
     return max(1, int(LONGEST_SHARE * n_panels))
 
 
-def _chunks(n_panels: int, n_scores: int, n_lists: int, n_levels: int) -> IndexArray:
+def reference_error(machine: KernelMachine) -> float:
+    """Relative error of the kernel values and sums that define the label; `native/bounds.cpp` derives it.
+
+    Large only where squares of differences underflow: their sum is off by d of the smallest numbers. Above some
+    thousandths it is no error of a value any more (what should be 0 may come out as 1), and no list holds.
+    """
+    d, gamma = int(machine.support_vectors.shape[1]), float(machine.kernel.gamma)
+    largest_exponent = 750.0
+    relative = UNIT * ((d + 6.0) * largest_exponent + machine.n_sv + 8.0)
+    if machine.kernel.name == "exponential":
+        relative += gamma * math.sqrt(2.0 * d) * 2.0**-537
+    if machine.kernel.name == "rbf":
+        relative += gamma * d * 2.0**-1074
+    return relative
+
+
+def check_cost(machine: KernelMachine) -> float:
+    """What looking for a row's label costs, in panels: each score a few operations, each panel two vectors' worth."""
+    panel = 2.0 * float(machine.support_vectors.shape[1] + 16 + machine.dual_coef.shape[0])
+    return OPERATIONS_PER_SCORE * machine.n_scores / panel
+
+
+def _chunks(machine: KernelMachine, n_panels: int, n_lists: int, n_levels: int) -> IndexArray:
     """Where the chunks of a list start: short ones first, later ones longer where checks or tables are dear."""
     longest = _longest(n_panels)
-    sizes = list(FIRST_CHUNKS)
-    step = float(FIRST_CHUNKS[-1])
+    shortest = int(CHUNK_TO_CHECK * check_cost(machine))
+    sizes = [max(size, shortest) for size in FIRST_CHUNKS]
+    step = float(sizes[-1])
     while sum(sizes) < longest:
-        step = step * GROWTH if n_scores > 1 or len(sizes) > 24 else step
+        step = step * GROWTH if machine.n_scores > 1 or len(sizes) > 24 else step
         sizes.append(int(step))
-    start = np.minimum(np.concatenate([[0], np.cumsum(sizes)]), longest)
-    start = np.unique(start)
-    while len(start) > 2 and len(start) * n_lists * n_levels * 2 * n_scores > MOST_REST_NUMBERS:
+    start = np.unique(np.minimum(np.concatenate([[0], np.cumsum(sizes)]), longest))
+    while len(start) > 2 and len(start) * n_lists * n_levels * 2 * machine.n_scores > MOST_REST_NUMBERS:
         start = np.unique(np.append(start[::2], start[-1]))
     result: IndexArray = start.astype(np.int32)
     return result
