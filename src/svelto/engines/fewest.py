@@ -46,7 +46,9 @@ DENSE_VALUES: Final = 8_000_000
 # multiples of the usual number of references.
 PROBE_ROWS: Final = 48
 NEIGHBOURS: Final = 256
-REFERENCE_FACTORS: Final = (0.5, 1.0, 2.0, 4.0)
+REFERENCE_FACTORS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+# Up to this many support vectors the distances among all of them are kept (16 MB), and every vector is a reference.
+ALL_REFERENCES: Final = 1000
 # Beyond this size squared distances come near overflow: nothing is said about such rows.
 LARGEST_NUMBER: Final = 1e150
 
@@ -252,21 +254,38 @@ class FewestEvaluations:
         usual = max(machine.n_classes, math.sqrt(machine.n_sv))
         sizes = [n_references] if n_references is not None else [math.ceil(f * usual) for f in REFERENCE_FACTORS]
         everything = np.arange(machine.n_sv)
-        numbers, values = farthest_first(
-            machine, self._bound, max(sizes), lambda rows: self._among_vectors(rows, everything)
-        )
+        evaluate, among = self._among_vectors, None
+        if machine.n_sv <= ALL_REFERENCES:
+            kept = self._all_values()
+            among = self._bound.distances(kept)
+
+            def evaluate(rows: IndexArray, numbers: IndexArray) -> FloatArray:
+                return np.asarray(kept[np.ix_(rows, numbers)])
+
+        numbers, values = farthest_first(machine, self._bound, max(sizes), lambda rows: evaluate(rows, everything))
         sizes = sorted({min(size, len(numbers)) for size in sizes})
         candidates: list[ReferenceBounds | ProjectionBounds] = [
-            ReferenceBounds(machine, self._bound, numbers[:n], values[:n]) for n in sizes
+            ReferenceBounds(machine, self._bound, numbers[:n], values[:n], among) for n in sizes
         ]
         too_many = machine.n_sv > KEPT_VECTORS and not machine.kernel.has_native_code
         if bound == "auto" and self._bound.positive_definite and not too_many:
             with suppress(NotPositiveDefiniteError):  # the triangle inequality holds all the same
-                candidates.append(ProjectionBounds(machine, self._bound, self._among_vectors))
+                candidates.append(ProjectionBounds(machine, self._bound, evaluate))
         if len(candidates) == 1:
             return candidates[0]
         probe = self._probe(X, random)
         return min(candidates, key=lambda method: _evaluations_on(method, probe))
+
+    def _all_values(self) -> FloatArray:
+        """Kernel values among all support vectors; each pair is evaluated once, give or take a block."""
+        n_sv = self.machine.n_sv
+        numbers, kept = np.arange(n_sv), np.empty((n_sv, n_sv))
+        step = max(1, n_sv // 16)
+        for start in range(0, n_sv, step):
+            block = numbers[start : start + step]
+            kept[block, start:] = self._among_vectors(block, numbers[start:])
+            kept[start:, block] = kept[block, start:].T
+        return kept
 
     def _probe(self, X: Any, random: Any) -> FloatArray:
         """All kernel values of the probe rows."""

@@ -7,7 +7,8 @@ known, hence their distances d_ji. A row x is evaluated with the references; by 
 
 which bounds every k(x, s_i), and so every score. Then vectors are evaluated, those first that promise most: weight
 times width of the interval, added up over the scores that can still change the label, each in units of its own width.
-When the label is certain the rest is left out.
+When the label is certain the rest is left out. Where the kernel values among all support vectors are at hand, every
+vector that is evaluated becomes a further reference.
 
 Farthest-first references beat the vectors next to k-means centroids (letter, 100 references: 0.79 saved against
 0.77), need nothing but kernel values, and any number of them is a prefix of one list.
@@ -53,21 +54,32 @@ class ReferenceBounds:
         Numbers of the reference vectors.
     values : ndarray of shape (K, n_sv)
         Their kernel values with all support vectors.
+    among : pair of ndarray of shape (n_sv, n_sv), optional
+        Least and largest distances among the support vectors: every vector evaluated is then a further reference.
     """
 
     name: Final = "references"
 
-    def __init__(self, machine: KernelMachine, bound: Bound, references: IndexArray, values: FloatArray) -> None:
+    def __init__(
+        self,
+        machine: KernelMachine,
+        bound: Bound,
+        references: IndexArray,
+        values: FloatArray,
+        among: tuple[FloatArray, FloatArray] | None = None,
+    ) -> None:
         self.machine = machine
         self.bound = bound
         self.references = references
         self.sums = ScoreSums(machine)
         self._near, self._far = bound.distances(values)
+        self._among = among
 
     @property
     def nbytes(self) -> int:
         """Bytes of the distances and weights."""
-        return int(self._near.nbytes + self._far.nbytes + self.sums.nbytes)
+        among = () if self._among is None else self._among
+        return int(self._near.nbytes + self._far.nbytes + self.sums.nbytes + sum(part.nbytes for part in among))
 
     def settle(self, values: FloatArray, evaluate: Evaluate) -> IntArray:
         """Labels in vote order, -1 where even all values leave it open.
@@ -97,17 +109,20 @@ class ReferenceBounds:
 
     def intervals(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Least and largest kernel value of each row with each vector, from the values with the references."""
-        near, far = self.bound.distances(values[:, self.references])
-        least = np.zeros(values.shape)
-        most = np.full(values.shape, np.inf)
-        scratch = np.empty(values.shape)
-        for j in range(len(self.references)):
-            np.maximum(least, np.subtract(near[:, j, None], self._far[j], out=scratch), out=least)
-            np.maximum(least, np.subtract(self._near[j], far[:, j, None], out=scratch), out=least)
-            np.minimum(most, np.add(far[:, j, None], self._far[j], out=scratch), out=most)
-        low, high = self.bound.values(least, most)
+        low, high = self._triangles(values[:, self.references], self._near, self._far)
         low[:, self.references], high[:, self.references] = self.bound.around(values[:, self.references])
         return low, high
+
+    def _triangles(self, known: FloatArray, near_all: FloatArray, far_all: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Intervals of all values of some rows from their values with some references, whose distances are given."""
+        near, far = self.bound.distances(known)
+        shape = (len(known), near_all.shape[1])
+        least, most, scratch = np.zeros(shape), np.full(shape, np.inf), np.empty(shape)
+        for j in range(known.shape[1]):
+            np.maximum(least, np.subtract(near[:, j, None], far_all[j], out=scratch), out=least)
+            np.maximum(least, np.subtract(near_all[j], far[:, j, None], out=scratch), out=least)
+            np.minimum(most, np.add(far[:, j, None], far_all[j], out=scratch), out=most)
+        return self.bound.values(least, most)
 
     def score_intervals(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Middles and half widths (n, n_scores) of the intervals of LIBSVM's scores."""
@@ -161,6 +176,21 @@ class ReferenceBounds:
             new_low, new_high = self.bound.around(known[batch])
             if (new_low > high[batch]).any() or (new_high < low[batch]).any():
                 return -1  # as above
+            if self._among is not None:
+                low[batch], high[batch] = new_low, new_high
+                near, far = self._among[0][batch], self._among[1][batch]
+                more_low, more_high = self._triangles(known[None, batch], near, far)
+                is_open = np.isnan(known)
+                low[is_open] = np.maximum(low[is_open], more_low[0, is_open])
+                high[is_open] = np.minimum(high[is_open], more_high[0, is_open])
+                if (low > high).any():
+                    return -1
+                width = np.where(is_open, high - low, 0.0)
+                label, fresh, wide, margins = self._look(low[None], high[None])
+                if label[0] >= 0:
+                    return int(label[0])
+                middle, half, margin = fresh[0], wide[0], margins[0]
+                continue
             shift = 0.5 * ((new_low + new_high) - (low[batch] + high[batch]))
             less = 0.5 * ((new_high - new_low) - (high[batch] - low[batch]))
             middle = middle + self.sums.part(batch, shift)
