@@ -41,10 +41,10 @@ def test_an_easy_machine_takes_few_kernel_values(spirals):
     engine = BlockedSum(machine, X, 64)
     assert engine.is_bounding
     assert 0.0 < engine.share < 0.8
-    labels, tally = engine.labels(Query(Z))
+    labels, tally = engine.labels(Query(Z), 1)
     assert_array_equal(named(machine, labels), expected)
     work = tally.work(machine)
-    assert work == engine.work(Query(Z))
+    assert work == engine.work(Query(Z), 1)
     assert work["rows"] == len(Z)
     assert sum(work["stages"].values()) == pytest.approx(1.0)
     assert work["stages"]["bounded"] > 0.5
@@ -66,7 +66,7 @@ def test_work_counts_what_lists_and_tiers_did(spirals):
         assert (counts[:, 1] <= counts[:, 0]).all()
         assert counts[:, 0].sum() <= len(Z)
         assert settled + sum(outcome[:3]) == len(Z)
-        evaluations = way.work(Query(Z))["kernel_evaluations_per_row"]
+        evaluations = way.work(Query(Z), 1)["kernel_evaluations_per_row"]
         assert evaluations == pytest.approx((panels * 32 + machine.n_sv * outcome[5]) / len(Z))
         if way.enabled[0] == 2:
             assert counts[:, 2].sum() == 0
@@ -125,7 +125,7 @@ def test_pickles_keep_lists_and_labels(spirals):
     assert again.lists.keys() == engine.lists.keys()
     for name, value in engine.lists.items():
         assert_array_equal(again.lists[name], value)
-    assert again.work(Query(Z)) == engine.work(Query(Z))
+    assert again.work(Query(Z), 1) == engine.work(Query(Z), 1)
     for way in (again, *both_ways(again)):
         assert_array_equal(named(machine, way.labels(Query(Z))[0]), expected)
     whole = pickle.loads(pickle.dumps(BlockedSum(machine, X[:1])))

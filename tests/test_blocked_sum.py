@@ -197,13 +197,16 @@ def walked(engine, X, enabled, n_threads=1):
 def test_a_row_uses_the_least_level_that_contains_it(kernel, enabled):
     """Levels below `first` say class 1, the others class 0: the label tells on which side the row's level was."""
     machine = random_machine(kernel, n_sv=100, d=2, gamma=0.7)
-    # Far from the vectors' mean, so that float32 rounds rows by much more than what decides about some of them.
-    centre, radii = np.array([5.0, -4.0]), np.array([0.1, 0.4, 0.5, 1.0])
+    # Far from the vectors' mean, so that float32 rounds rows by much more than what decides about some of them; but
+    # hardly those at the largest radius, which are near the mean.
+    centre, mean = np.array([5.0, -4.0]), machine.support_vectors.mean(axis=0)
+    size = (lambda x: np.abs(x).sum(axis=-1)) if kernel == "laplacian" else (lambda x: np.linalg.norm(x, axis=-1))
+    radii = np.array([0.1, 0.4, 0.5, 1.0, size(mean - centre)])
     rng = np.random.default_rng(0)
-    step = rng.normal(size=(1200, 2))
-    step /= (np.abs(step).sum(axis=1) if kernel == "laplacian" else np.linalg.norm(step, axis=1))[:, None]
-    beside = 10.0 ** rng.uniform(-10, -1, size=1200) * rng.choice([-1, 1], 1200)
-    X = centre + step * (np.tile(radii, 300) * (1 + beside))[:, None]
+    step = rng.normal(size=(1500, 2))
+    step[4::5] = mean - centre + 1e-3 * step[4::5]
+    beside = 10.0 ** rng.uniform(-10, -1, size=1500) * rng.choice([-1, 1], 1500)
+    X = centre + step / size(step)[:, None] * (np.tile(radii, 300) * (1 + beside))[:, None]
     _, fields, lists = planted(machine, centre, [1.0], 0.0)
     reach, power = radii * fields["row_scale_f32"], 1 if kernel == "laplacian" else 2
     limits = [Fraction(float(r)) ** power for r in reach]
