@@ -43,7 +43,8 @@ sanitize: .venv-sanitize/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
 	.venv-sanitize/bin/python -m pytest -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
-	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py
+	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
+	tests/test_native_paths.py tests/test_path_columns.py
 
 # A wheel, installed into an empty environment, used away from the source tree.
 wheel-test: $(VENV)/.installed-dev

@@ -13,7 +13,6 @@ namespace {
 
 using Floats = nb::ndarray<nb::numpy, float>;
 using Ints = nb::ndarray<nb::numpy, std::int32_t>;
-using StageTuple = std::tuple<std::int64_t, std::int64_t, int>;
 
 // A NumPy array that owns the vector's memory.
 template <class T>
@@ -66,16 +65,6 @@ void check_children(const Tree& tree, const std::int32_t* children) {
     }
 }
 
-// Scores and classes must fit the rule: votes are counted into an array of classes.
-void check_rule(const Machine& vote) {
-    const int rule = static_cast<int>(vote.rule);
-    require(rule >= 0 && rule <= 3, "the rule does not exist");
-    if (vote.rule == Rule::pairs)
-        require(2 * vote.n_scores == vote.n_classes * (vote.n_classes - 1), "scores and classes disagree");
-    if (vote.rule == Rule::argmax) require(vote.n_scores == vote.n_classes, "scores and classes disagree");
-    if (vote.rule == Rule::sign) require(vote.n_scores == 1, "a sign needs one score");
-}
-
 // `nodes` receives the nodes in the form that walks read.
 TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes) {
     TreeStage s;
@@ -94,18 +83,10 @@ TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes) {
     nodes.resize(static_cast<std::size_t>(inner));
     for (std::size_t i = 0; i < nodes.size(); ++i) nodes[i] = {offsets[i], {children[2 * i], children[2 * i + 1]}, 0};
     tree.nodes = nodes.data();
-    Machine& vote = s.vote;
-    vote.rule = static_cast<Rule>(get<int>(fields, "rule"));
-    vote.n_scores = get<int>(fields, "n_scores");
-    vote.n_classes = get<int>(fields, "n_classes");
-    vote.break_ties = get<bool>(fields, "break_ties");
-    require(vote.n_scores >= 1 && vote.n_classes >= 0, "a machine has at least one score");
-    check_rule(vote);
+    s.vote = read_vote(fields);
     LeafModels& m = s.leaves;
-    m.n_scores = vote.n_scores;
-    m.padded = get<int>(fields, "padded");
-    require(vote.n_scores == 1 ? m.padded == 0 : m.padded >= vote.n_scores && m.padded % kTreeLanes == 0,
-            "padded and n_scores disagree");
+    m.n_scores = s.vote.n_scores;
+    m.padded = read_padded(fields, s.vote.n_scores);
     const std::int64_t width = std::max(m.padded, 1);
     m.centres = aligned<float>(fields, "centres", leaves * tree.stride);
     m.weights = aligned<float>(fields, "weights", leaves * (m.padded > 0 ? tree.d * width : tree.stride));
@@ -192,7 +173,6 @@ class Stage {
         const nb::gil_scoped_release nogil;
         return as_tuple(certified_labels(stage_, certified_, hot_, rows, n_threads, out.data(), to_scores, to_bounds));
     }
-    static StageTuple as_tuple(const StageOutcome& o) { return {o.settled, o.bad_row, static_cast<int>(o.fault)}; }
     RowSource prepared(RowSource rows, bool scale) const {
         require(rows.d == stage_.tree.d, "rows and tree disagree in width");
         if (scale) rows.scaling = scaling_;

@@ -11,6 +11,8 @@
 #include <tuple>
 
 #include "dispatch.hpp"
+#include "machine.hpp"
+#include "row_packer.hpp"
 #include "rows.hpp"
 
 namespace svelto::binding {
@@ -107,6 +109,42 @@ inline RowScaling read_scaling(const nb::dict& fields, int d) {
     return scaling;
 }
 
+// Scores and classes must fit the rule: votes are counted into an array of classes.
+inline void check_rule(const Machine& vote) {
+    const int rule = static_cast<int>(vote.rule);
+    require(rule >= 0 && rule <= 3, "the rule does not exist");
+    if (vote.rule == Rule::pairs)
+        require(2 * vote.n_scores == vote.n_classes * (vote.n_classes - 1), "scores and classes disagree");
+    if (vote.rule == Rule::argmax) require(vote.n_scores == vote.n_classes, "scores and classes disagree");
+    if (vote.rule == Rule::sign) require(vote.n_scores == 1, "a sign needs one score");
+}
+
+// What decides a label: rule, n_scores, n_classes, break_ties.
+inline Machine read_vote(const nb::dict& fields) {
+    Machine vote;
+    vote.rule = static_cast<Rule>(get<int>(fields, "rule"));
+    vote.n_scores = get<int>(fields, "n_scores");
+    vote.n_classes = get<int>(fields, "n_classes");
+    vote.break_ties = get<bool>(fields, "break_ties");
+    require(vote.n_scores >= 1 && vote.n_classes >= 0, "a machine has at least one score");
+    check_rule(vote);
+    return vote;
+}
+
+// Scores of a leaf rounded up to whole lanes, 0 with a single score.
+inline int read_padded(const nb::dict& fields, int n_scores) {
+    const int padded = get<int>(fields, "padded");
+    require(n_scores == 1 ? padded == 0 : padded >= n_scores && padded % kTreeLanes == 0,
+            "padded and n_scores disagree");
+    return padded;
+}
+
+// Rows settled, first bad row or -1, its fault.
+using StageTuple = std::tuple<std::int64_t, std::int64_t, int>;
+inline StageTuple as_tuple(const StageOutcome& o) {
+    return {o.settled, o.bad_row, static_cast<int>(o.fault)};
+}
+
 inline const HotTable& level_table(const std::string& level) {
     const HotTable* hot = find_level(level);
     if (hot == nullptr) throw nb::value_error(("instruction level '" + level + "' is not available here").c_str());
@@ -115,5 +153,6 @@ inline const HotTable& level_table(const std::string& level) {
 
 void bind_tree(nb::module_& m);
 void bind_lists(nb::module_& m);
+void bind_paths(nb::module_& m);
 
 }  // namespace svelto::binding

@@ -368,4 +368,5 @@ NB_MODULE(_core, m) {
              "row_start"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(), "precision"_a, "n_threads"_a);
     bind_tree(m);
     bind_lists(m);
+    bind_paths(m);
 }

@@ -4,6 +4,8 @@
 #include "dense_tile.hpp"
 #include "kernel_ops.hpp"
 #include "panel_tile.hpp"
+#include "path_column_tile.hpp"
+#include "path_tile.hpp"
 #include "sparse_tile.hpp"
 #include "tree_tile.hpp"
 
@@ -77,10 +79,10 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 }  // namespace
 
 const HotTable table = {
-    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>, kLanes<double>,  dense<float>,
-    dense<double>, sparse<float>,     sparse<double>,     listed<float>, listed<double>,  nearest_centres,
-    finish,        exp2_array<float>, exp2_array<double>, walk_rows,     evaluate_leaves, square_distances,
-    project_rows,
+    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>,  kLanes<double>,  dense<float>,
+    dense<double>, sparse<float>,     sparse<double>,     listed<float>,  listed<double>,  nearest_centres,
+    finish,        exp2_array<float>, exp2_array<double>, walk_rows,      evaluate_leaves, square_distances,
+    project_rows,  add_to_columns,    walk_paths,         evaluate_paths,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

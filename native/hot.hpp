@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "model.hpp"
+#include "path_tree.hpp"
 #include "tree.hpp"
 
 namespace svelto {
@@ -68,6 +69,13 @@ struct HotTable {
                              float* out) noexcept;
     void (*project_rows)(const float* normal, const float* rows, int stride, const std::int32_t* index, int n,
                          float* out) noexcept;
+    // sums[0][c] += factor[i][0] rows[i][c]^2, sums[p][c] += factor[i][p] rows[i][c] for p = 1 .. n_products.
+    void (*add_to_columns)(const float* const* rows, const float* factor, int n_rows, int n_products, int n_columns,
+                           float* sums, int width) noexcept;
+    // Trees of kernel values.
+    void (*walk_paths)(const PathTree&, const TreeRows&, const PathValues&) noexcept;
+    void (*evaluate_paths)(const PathTree&, const PathLeaves&, const TreeRows&, const PathValues&,
+                           float* scores) noexcept;
 };
 
 // Elements of scratch a call needs: kernel values of one tile and one chunk, and the tile's column sums.

@@ -18,10 +18,10 @@ template <class T>
 }
 
 // tanh through exp(-2|z|): absolute error of a few units in the last place of 1, which is all the bound asks for.
-template <class T>
+template <class T, bool kFused = true>
 [[gnu::always_inline]] inline Vec<T> tanh_lanes(Vec<T> z) {
     constexpr T kTwoOverLn2 = static_cast<T>(2.885390081777926814719849362);
-    const Vec<T> e = exp2_clamped(vabs(z) * -kTwoOverLn2);
+    const Vec<T> e = exp2_clamped<kFused>(vabs(z) * -kTwoOverLn2);
     const Vec<T> magnitude = (T{1} - e) / (T{1} + e);
     return z < T{0} ? -magnitude : magnitude;
 }

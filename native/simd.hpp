@@ -160,40 +160,51 @@ template <class T>
     return lane_sum(__builtin_convertvector(half[0], VecD) + __builtin_convertvector(half[1], VecD));
 }
 
+// fmadd, or two roundings at every level where the answer must not depend on it.
+template <bool kFused, class V>
+[[gnu::always_inline]] inline V multiply_add(V a, V b, V c) {
+    if constexpr (kFused)
+        return fmadd(a, b, c);
+    else
+        return a * b + c;
+}
+
 // 2^t for t <= 1; below the smallest normal number the result is that number, not zero: the caller's bound has room
 // for it. n = round(t) comes from adding 1.5 * 2^(mantissa bits): the sum's low bits are n, ready to be shifted into
 // the exponent. Minimax polynomials of 2^f on [-1/2, 1/2]: relative error 7.5e-8 (degree 5) and 3.5e-17 (degree 11)
 // before rounding; tests check the whole function over its range.
+template <bool kFused = true>
 [[gnu::always_inline]] inline VecF exp2_clamped(VecF t) {
     constexpr float kMagic = 12582912.0f;
     t = vmax(t, broadcast(-126.0f));
     const VecF shifted = t + kMagic;
     const VecF f = t - (shifted - kMagic);
     VecF p = broadcast(0x1.5c08e6p-10f);
-    p = fmadd(p, f, broadcast(0x1.3d0c52p-7f));
-    p = fmadd(p, f, broadcast(0x1.c6b6e4p-5f));
-    p = fmadd(p, f, broadcast(0x1.ebf918p-3f));
-    p = fmadd(p, f, broadcast(0x1.62e428p-1f));
-    p = fmadd(p, f, broadcast(0x1.000002p+0f));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.3d0c52p-7f));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.c6b6e4p-5f));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.ebf918p-3f));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.62e428p-1f));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.000002p+0f));
     return reinterpret_cast<VecF>(reinterpret_cast<VecI>(p) + (reinterpret_cast<VecI>(shifted) << 23));
 }
+template <bool kFused = true>
 [[gnu::always_inline]] inline VecD exp2_clamped(VecD t) {
     constexpr double kMagic = 6755399441055744.0;
     t = vmax(t, broadcast(-1022.0));
     const VecD shifted = t + kMagic;
     const VecD f = t - (shifted - kMagic);
     VecD p = broadcast(0x1.c08f918323219p-32);
-    p = fmadd(p, f, broadcast(0x1.e5fc666450e4dp-28));
-    p = fmadd(p, f, broadcast(0x1.b5406b96fdf5cp-24));
-    p = fmadd(p, f, broadcast(0x1.62bfd99f06163p-20));
-    p = fmadd(p, f, broadcast(0x1.ffcbef3124659p-17));
-    p = fmadd(p, f, broadcast(0x1.43091307a8d4ap-13));
-    p = fmadd(p, f, broadcast(0x1.5d87fe7b6970dp-10));
-    p = fmadd(p, f, broadcast(0x1.3b2ab6fba2500p-7));
-    p = fmadd(p, f, broadcast(0x1.c6b08d70491bbp-5));
-    p = fmadd(p, f, broadcast(0x1.ebfbdff82c596p-3));
-    p = fmadd(p, f, broadcast(0x1.62e42fefa39f2p-1));
-    p = fmadd(p, f, broadcast(1.0));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.e5fc666450e4dp-28));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.b5406b96fdf5cp-24));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.62bfd99f06163p-20));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.ffcbef3124659p-17));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.43091307a8d4ap-13));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.5d87fe7b6970dp-10));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.3b2ab6fba2500p-7));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.c6b08d70491bbp-5));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.ebfbdff82c596p-3));
+    p = multiply_add<kFused>(p, f, broadcast(0x1.62e42fefa39f2p-1));
+    p = multiply_add<kFused>(p, f, broadcast(1.0));
     return reinterpret_cast<VecD>(reinterpret_cast<VecL>(p) + (reinterpret_cast<VecL>(shifted) << 52));
 }
 

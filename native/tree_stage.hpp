@@ -5,7 +5,7 @@
 
 #include "hot.hpp"
 #include "machine.hpp"
-#include "rows.hpp"
+#include "row_packer.hpp"
 
 namespace svelto {
 
@@ -15,12 +15,6 @@ struct TreeStage {
     Machine vote;                   // rule, n_scores, n_classes, break_ties: what decides a label
     const double* shift = nullptr;  // [d], taken off every row before it becomes float32; zeros with stored rows
     bool stored = false;            // the tree was built on sparse rows: all rows walk by their stored features
-};
-
-struct StageOutcome {
-    std::int64_t settled = 0;
-    std::int64_t bad_row = -1;
-    Fault fault = Fault::none;
 };
 
 // labels[row]: the label where |score| exceeds `caution` times the row's error scale for every pair that can change the

@@ -49,6 +49,20 @@ def settle(
     break_ties: bool,
     out: NDArray[np.int32],
 ) -> None: ...
+def column_sums(
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    side: NDArray[np.uint8],
+    weight: NDArray[np.float64],
+    residuals: NDArray[np.float64],
+    norms: NDArray[np.float64],
+    products: NDArray[np.float64],
+    n_threads: int,
+) -> None: ...
+def partition_rows(
+    values: NDArray[np.float32], rows_order: NDArray[np.int64], first: int, last: int, side: NDArray[np.uint8]
+) -> int: ...
 
 class PlainArithmetic:
     def __init__(self) -> None: ...
@@ -166,6 +180,42 @@ class TreeStage:
         out: NDArray[np.int32],
         scores: NDArray[np.float64],
         bounds: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+
+class PathStage:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def labels_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
+    ) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        caution: float,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_dense(
+        self,
+        X: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        leaf: NDArray[np.int32],
+        evaluations: NDArray[np.int32],
+        scale: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        leaf: NDArray[np.int32],
+        evaluations: NDArray[np.int32],
         n_threads: int,
     ) -> StageOutcome: ...
 

@@ -1,0 +1,87 @@
+#include "row_packer.hpp"
+
+namespace svelto {
+namespace {
+
+template <class Int>
+std::size_t size(Int n) {
+    return static_cast<std::size_t>(n);
+}
+
+}  // namespace
+
+RowPacker::RowPacker(int d, int stride, bool stored, const double* shift)
+    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), row_(size(d)), columns_(size(d)) {
+    if (stored) return;
+    dense_.reserve(size(kBlockRows) * size(stride));
+    std::fill_n(dense_.get(), size(kBlockRows) * size(stride), 0.0f);
+    for (int k = 0; k < d; ++k) empty_.push_back(static_cast<float>(0.0 - shift[k]));
+}
+
+bool RowPacker::pack(const RowSource& rows, std::int64_t first, int n, StageOutcome& outcome) {
+    stored_.clear();
+    for (int i = 0; i < n; ++i) {
+        start_[i] = static_cast<std::int32_t>(stored_.size());
+        outcome.fault = stored_rows_
+                            ? pack_stored(rows, first + i, i)
+                            : pack_dense(rows, first + i, dense_.get() + static_cast<std::ptrdiff_t>(i) * stride_);
+        if (outcome.fault == Fault::none) continue;
+        outcome.bad_row = first + i;
+        return false;
+    }
+    start_[n] = static_cast<std::int32_t>(stored_.size());
+    n_ = n;
+    return true;
+}
+
+TreeRows RowPacker::rows() const noexcept {
+    static constexpr StoredFeature kNothing{};
+    TreeRows packed;
+    packed.n = n_;
+    packed.dense = dense_.get();
+    packed.stored = !stored_rows_ ? nullptr : stored_.empty() ? &kNothing : stored_.data();
+    packed.start = start_;
+    packed.sq_norm = sq_norm_;
+    return packed;
+}
+
+Fault RowPacker::pack_stored(const RowSource& rows, std::int64_t number, int i) {
+    if (rows.is_csr) {
+        const std::int64_t stored = stored_count(rows, number);
+        if (stored < 0 || stored > d_) return Fault::bad_index;
+    }
+    int n = 0;
+    const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
+    if (fault != Fault::none) return fault;
+    float sq_norm = 0.0f;
+    for (int k = 0; k < n; ++k) {
+        const float x = static_cast<float>(row_[size(k)]);
+        stored_.push_back({x, columns_[size(k)]});
+        sq_norm += x * x;
+    }
+    while (stored_.size() % kStoredGroup != 0) stored_.push_back({});
+    sq_norm_[i] = sq_norm;
+    return Fault::none;
+}
+
+Fault RowPacker::pack_dense(const RowSource& rows, std::int64_t number, float* to) {
+    if (rows.is_csr) {
+        const std::int64_t stored = stored_count(rows, number);
+        if (stored < 0 || stored > d_) return Fault::bad_index;
+        int n = 0;
+        const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
+        if (fault != Fault::none) return fault;
+        std::copy_n(empty_.data(), d_, to);
+        for (int i = 0; i < n; ++i) {
+            const std::int32_t k = columns_[size(i)];
+            to[k] = static_cast<float>(row_[size(i)] - shift_[k]);
+        }
+        return Fault::none;
+    }
+    const Fault fault = read_dense(rows, number, row_.data());
+    if (fault != Fault::none) return fault;
+    for (int k = 0; k < d_; ++k) to[k] = static_cast<float>(row_[size(k)] - shift_[k]);
+    return Fault::none;
+}
+
+}  // namespace svelto
