@@ -4,6 +4,7 @@ from svelto import datasets
 from svelto.accelerate import accelerate
 from svelto.distance_bounds import register_bound
 from svelto.machine import KernelMachine
+from svelto.path_tree import PathTree, path_tree
 from svelto.predictor import Predictor
 from svelto.report import Report
 from svelto.training.exponential import ExponentialSVC
@@ -13,10 +14,12 @@ __version__ = "0.1.0"
 __all__ = [
     "ExponentialSVC",
     "KernelMachine",
+    "PathTree",
     "Predictor",
     "Report",
     "__version__",
     "accelerate",
     "datasets",
+    "path_tree",
     "register_bound",
 ]
