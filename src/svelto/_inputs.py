@@ -77,6 +77,11 @@ def dense_sample(rows: Rows, seed: int) -> FloatArray:
     return np.ascontiguousarray(rows.toarray() if sparse.issparse(rows) else rows, dtype=np.float64)
 
 
+def n_rows_of(rows: Rows) -> int:
+    """Number of rows of a matrix, or of a sequence of objects."""
+    return int(rows.shape[0]) if hasattr(rows, "shape") else len(rows)
+
+
 def check_rows(X: Any, n_features: int | None) -> Rows:
     """Rows as a dense matrix of real numbers or a CSR matrix, of the right width.
 

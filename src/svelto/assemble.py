@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from svelto._inputs import Query, checked_rows, dense_sample
+from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive
 from svelto._progress import steps
-from svelto._typing import FloatArray, Rows
-from svelto.calibrate import EXACT_FACTOR, Calibrator, gather_rows
+from svelto._typing import Rows
+from svelto.calibrate import EXACT_FACTOR, Calibrator, gather_objects, gather_rows
 from svelto.cascade import Cascade
 from svelto.engines.certified import CertifiedTree, certify_leaves, check_certifiable, tree_share
-from svelto.engines.exact import ExactEngine, build_exact
-from svelto.engines.reduced_stage import OPTION_NAMES as REDUCED_NAMES
+from svelto.engines.exact import ExactEngine, ValueEngine, build_exact
+from svelto.engines.reduced_set import check_reducible
 from svelto.engines.reduced_stage import SIZES, ReducedSet, ReducedSetOptions, build_reduced_set
-from svelto.engines.taylor_tree import OPTION_NAMES as TREE_NAMES
+from svelto.engines.sv_tree import SVTree, SVTreeOptions, check_served
+from svelto.engines.sv_tree_build import build_sv_tree
 from svelto.engines.taylor_tree import TaylorTree, TreeOptions, build_taylor_tree, check_kernel
+from svelto.given_rows import read_rows
 from svelto.guarantee import Certificate, StageTrace
 from svelto.machine import KernelMachine
 from svelto.report import Report
 
 # Rows that cascade and exact engine are timed on for the report, and how often.
 TIMED_ROWS: Final = 4096
-# Largest difference of a value from its feature's mean.
-SMALLEST, LARGEST = 1e-15, 1e15
 TIMED_REPEATS: Final = 3
+# A Python kernel may take long: fewer rows, once.
+TIMED_OBJECTS: Final = 64
 # A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
 LEAST_REDUCTION: Final = 4
 NEXT_SIZE: Final = 192
 WORTH: Final = 0.9
 # ... and tried only where rows that are sent on make up this share of the cost.
 OPEN_SHARE: Final = 0.2
+
+Options: TypeAlias = TreeOptions | ReducedSetOptions | SVTreeOptions
+OPTIONS: Final[dict[str, Any]] = {
+    "taylor_tree": TreeOptions,
+    "reduced_set": ReducedSetOptions,
+    "sv_tree": SVTreeOptions,
+}
+BUILDERS: Final[dict[type, Any]] = {
+    TreeOptions: build_taylor_tree,
+    ReducedSetOptions: build_reduced_set,
+    SVTreeOptions: build_sv_tree,
+}
 
 
 def assemble(
@@ -57,7 +71,7 @@ def assemble(
     next_stage = options.pop("next_stage", "auto") if method == "taylor_tree" else None
     check_choice("next_stage", next_stage, ("auto", "reduced_set", None))
     own = read_options(method, options)
-    _check_machine(machine, method, agreement)
+    _check_machine(machine, own, agreement)
     if agreement is not None and agreement < 1.0 and confidence == 1.0:
         raise ValueError(
             "confidence is 1.0; a statistical promise needs a number below 1 (0.95, 0.99). For certainty use "
@@ -68,34 +82,28 @@ def assemble(
             f"method={method!r} learns from rows: pass X, unlabelled rows like those to come (the training rows will "
             "do)."
         )
-    rows = checked_rows(machine, X, "X")
-    given = None if X_calibration is None else checked_rows(machine, X_calibration, "X_calibration")
-    _check_enough("X", rows, 5 if agreement is not None else 2)
-    if given is not None:
-        _check_enough("X_calibration", given, 2)
     seed = int(check_random_state(random_state).randint(2**31))
-    dense = dense_sample(rows, seed)
-    if (dense == dense[0]).all():
-        raise ValueError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
-    _check_range(dense, method)
+    rows, given = read_rows(machine, X, X_calibration, method, seed, least=5 if agreement is not None else 2)
     exact = build_exact(machine)
-    assert isinstance(exact, ExactEngine)
-    _check_tolerance(machine, tolerance, agreement, exact, dense)
+    _check_tolerance(machine, tolerance, agreement, exact, rows)
     if agreement == 1.0 and isinstance(own, TreeOptions):
-        own = replace(own, max_bytes=tree_share(own.max_bytes, dense.shape[1], machine.n_scores))
+        own = replace(own, max_bytes=tree_share(own.max_bytes, rows.shape[1], machine.n_scores))
     with steps(f"svelto {method}") as progress:
         calibrator: Calibrator | None = None
         if agreement is not None and agreement < 1.0:
             progress("calibration rows")
-            calibration = gather_rows(machine, dense, given, 1.0 - agreement, confidence, seed, n_jobs)
-            dense = calibration.build
+            calibration = (
+                gather_rows(machine, rows, given, 1.0 - agreement, confidence, seed, n_jobs)
+                if machine.kernel.has_native_code
+                else gather_objects(machine, rows, given, 1.0 - agreement, confidence, seed)
+            )
+            rows = calibration.build
             calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs)
 
-        def build(options: TreeOptions | ReducedSetOptions) -> Any:
-            maker: Any = build_taylor_tree if isinstance(options, TreeOptions) else build_reduced_set
-            return maker(
+        def build(options: Options) -> Any:
+            return BUILDERS[type(options)](
                 machine,
-                dense,
+                rows,
                 options,
                 lambda points: exact.scores(Query(points), n_jobs),
                 with_errors=calibrator is not None,
@@ -114,10 +122,10 @@ def assemble(
             stages = [build(own)]
         if agreement == 1.0:
             progress("proven bounds of the leaves")
-            stages = [certify_leaves(stages[0], dense, seed, n_jobs)]
+            stages = [certify_leaves(stages[0], rows, seed, n_jobs)]
     thresholds = [1.0 if agreement == 1.0 else 0.0] if certificate is None else certificate.thresholds
     engine = Cascade(machine, stages, thresholds, exact, tolerance)
-    report = _report(engine, method, certificate, calibrator, dense, n_jobs, started)
+    report = _report(engine, method, certificate, calibrator, rows, n_jobs, started)
     return engine, report
 
 
@@ -158,21 +166,23 @@ def _priced(calibrator: Calibrator, stages: list[Any], known: list[dict[str, Sta
     return _Priced(stages, traces, *calibrator.choose(traces))
 
 
-def _sizes(options: TreeOptions | ReducedSetOptions, n_sv: int) -> list[TreeOptions | ReducedSetOptions]:
+def _sizes(options: Options, n_sv: int) -> list[Options]:
     """The options to try: a reduced set of several sizes where its size is left open."""
-    if isinstance(options, TreeOptions) or options.n_basis != "auto":
+    if not isinstance(options, ReducedSetOptions) or options.n_basis != "auto":
         return [options]
     return [replace(options, n_basis=size) for size in SIZES if size == SIZES[0] or size < n_sv]
 
 
-def read_options(method: str, options: dict[str, Any]) -> TreeOptions | ReducedSetOptions:
+def read_options(method: str, options: dict[str, Any]) -> Options:
     """The options of a method, checked."""
-    names = TREE_NAMES if method == "taylor_tree" else REDUCED_NAMES
+    kind = OPTIONS[method]
+    names = tuple(field.name for field in fields(kind))
     further = ("next_stage", "tolerance") if method == "taylor_tree" else ("tolerance",)
     for name in options:
         if name not in names:
             raise TypeError(f"method={method!r} has no option {name!r}; it has: {', '.join((*names, *further))}.")
-    return TreeOptions(**options) if method == "taylor_tree" else ReducedSetOptions(**options)
+    checked: Options = kind(**options)
+    return checked
 
 
 def _report(
@@ -180,20 +190,21 @@ def _report(
     method: str,
     certificate: Certificate | None,
     calibrator: Calibrator | None,
-    built_on: FloatArray,
+    built_on: Rows,
     n_jobs: int | None,
     started: float,
 ) -> Report:
     machine = engine.machine
     sample = (built_on if calibrator is None else calibrator.rows.check)[:TIMED_ROWS]
     work = engine.work(Query(sample), n_jobs)
+    objects = not machine.kernel.has_native_code
     details: dict[str, Any] = {
         "kernel": str(machine.kernel),
         "support vectors": machine.n_sv,
         "features": machine.n_features,
     }
     for stage in engine.stages:
-        if isinstance(stage, TaylorTree):
+        if isinstance(stage, TaylorTree | SVTree):
             details["leaves"] = stage.n_leaves
         else:
             details["basis vectors"] = stage.n_basis
@@ -203,7 +214,7 @@ def _report(
         promise = "exact" if certificate.is_exact else "statistical"
         rows = calibrator.rows
         found = f"likeness of the rows to training rows {rows.support_share:.0%}"
-        details["calibration rows"] = f"{rows.source}, {rows.check.shape[0]} checked; {found}"
+        details["calibration rows"] = f"{rows.source}, {n_rows_of(rows.check)} checked; {found}"
         details["disagreements among them"] = certificate.n_wrong
         if promise == "exact":
             details["note"] = (
@@ -218,7 +229,7 @@ def _report(
         promise=promise,
         agreement=None if certificate is None else 1.0 - certificate.n_wrong / certificate.n_rows,
         agreement_bound=None if certificate is None else certificate.bound,
-        speedups={"exact engine": _speedup(engine, sample, n_jobs)},
+        speedups={"exact engine": _speedup(engine, sample[:TIMED_OBJECTS] if objects else sample, n_jobs)},
         work={
             **{f"share settled by {name}": share for name, share in work["stages"].items()},
             "dot products a row": work["dot_products_per_row"],
@@ -233,7 +244,7 @@ def _speedup(engine: Cascade, rows: Rows, n_jobs: int | None) -> float:
     """Time of the exact engine over time of the cascade on the same rows, interleaved."""
     query, ratios = Query(rows), []
     values = engine.machine.task == "regression"
-    for _ in range(TIMED_REPEATS):
+    for _ in range(TIMED_REPEATS if engine.machine.kernel.has_native_code else 1):
         begin = perf_counter()
         engine.exact.scores(query, n_jobs) if values else engine.exact.labels(query, n_jobs)
         middle = perf_counter()
@@ -242,47 +253,38 @@ def _speedup(engine: Cascade, rows: Rows, n_jobs: int | None) -> float:
     return float(np.median(ratios))
 
 
-def _check_machine(machine: KernelMachine, method: str, agreement: float | None) -> None:
+def _check_machine(machine: KernelMachine, options: Options, agreement: float | None) -> None:
+    method = next(name for name, kind in OPTIONS.items() if isinstance(options, kind))
     if machine.calibration is not None:
         raise NotImplementedError(
             f"method={method!r} answers with the machine's own labels; a CalibratedClassifierCV answers with the most "
             "probable class. Accelerate its inner estimator, or use method='exact'."
         )
-    if method == "taylor_tree":
+    if isinstance(options, TreeOptions):
         check_kernel(machine)
         if agreement == 1.0:
             check_certifiable(machine)
-    elif agreement == 1.0:
+        return
+    if isinstance(options, SVTreeOptions):
+        check_served(machine, options)
+    else:
+        check_reducible(machine)
+    if agreement == 1.0:
         raise NotImplementedError(
             f"agreement=1.0 needs a proven bound, which method={method!r} does not have. Use method='taylor_tree' (rbf "
             "kernel), method='exact', or agreement=0.9999."
         )
 
 
-def _check_enough(name: str, rows: Rows, least: int) -> None:
-    if rows.shape[0] < least:
-        raise ValueError(f"{name} has {rows.shape[0]} row(s); expected at least {least}, and thousands are better.")
-
-
-def _check_range(X: FloatArray, method: str) -> None:
-    """Distances are computed in float32: their squares must neither overflow nor vanish."""
-    size = float(np.abs(X - X.mean(axis=0)).max())
-    if not SMALLEST < size < LARGEST:
-        raise ValueError(
-            f"The values of X differ by up to {size:.3g}; method={method!r} expects differences between {SMALLEST:g} "
-            f"and {LARGEST:g}. Scale the features before training, or use method='exact'."
-        )
-
-
 def _check_tolerance(
-    machine: KernelMachine, tolerance: Any, agreement: float | None, exact: ExactEngine, X: FloatArray
+    machine: KernelMachine, tolerance: Any, agreement: float | None, exact: ExactEngine | ValueEngine, X: Rows
 ) -> None:
     if tolerance is not None:
         check_positive("tolerance", tolerance)
         if machine.task != "regression":
             raise ValueError(f"tolerance is {tolerance!r}, but the machine answers with labels; use agreement.")
     elif machine.task == "regression" and agreement is not None:
-        spread = float(exact.scores(Query(np.ascontiguousarray(X[:1000]))).std())
+        spread = float(exact.scores(Query(X[:1000])).std())
         raise ValueError(
             "A regressor answers with values, so agreement needs a tolerance: the largest |error| that counts as "
             f"agreement. Pass tolerance=... (on X the values have a standard deviation of {spread:.3g}), or "

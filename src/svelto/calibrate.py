@@ -18,11 +18,12 @@ from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import _safe_indexing
 
-from svelto._inputs import Query
+from svelto._inputs import Query, n_rows_of
 from svelto._typing import FloatArray, IntArray, Rows
 from svelto.cascade import settled_labels
-from svelto.engines.exact import ExactEngine
+from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.guarantee import (
     Certificate,
     StageTrace,
@@ -34,7 +35,7 @@ from svelto.guarantee import (
     widened,
 )
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods, support_share
+from svelto.oracle import Neighbourhoods, object_share, support_share
 
 # X counts as training rows if it holds more than this share of the support vectors.
 TRAINING_SHARE: Final = 0.02
@@ -61,7 +62,7 @@ GRID: Final = np.concatenate([[0.0], np.geomspace(1e-2, 1e3, 61)])
 
 @dataclass
 class CalibrationRows:
-    """Rows to build on, to choose on and to check on; all dense or CSR, scaled as the machine sees them.
+    """Rows to build on, to choose on and to check on: scaled as the machine sees them, or objects.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class CalibrationRows:
         Share of the machine's support vectors found among the rows.
     """
 
-    build: FloatArray
+    build: Any
     choose: Rows
     check: Rows
     source: str
@@ -116,6 +117,35 @@ def gather_rows(
     held = int(min(HELD_OUT_SHARE * n, max(0.2 * n, wanted), 2 * most))
     half = held // 2
     return CalibrationRows(X[order[held:]], X[order[:half]], X[order[half:held]], "held out", share)
+
+
+def gather_objects(
+    machine: KernelMachine, X: Any, X_calibration: Any, rate: float, confidence: float, seed: int
+) -> CalibrationRows:
+    """The same for objects, of which no stand-ins can be made: given, or held out of X."""
+    given = X if X_calibration is None else X_calibration
+    advice = "Pass objects that the machine was not trained on as X_calibration, or agreement=None for no promise."
+    if machine.kernel.name == "precomputed" and X_calibration is None:
+        raise ValueError(
+            "Rows of a precomputed kernel do not tell whether the machine was trained on them, and a promise can only "
+            f"be checked on new ones. {advice}"
+        )
+    share = 0.0 if machine.kernel.name == "precomputed" else object_share(machine, given)
+    if share > TRAINING_SHARE:
+        name = "X" if X_calibration is None else "X_calibration"
+        raise ValueError(
+            f"{name} holds objects that the machine was trained on ({share:.0%} of its support vectors looked for were "
+            f"found), and a promise can only be checked on new ones. {advice}"
+        )
+    n = n_rows_of(given)
+    order = np.random.default_rng([seed, 1]).permutation(n)
+    if X_calibration is not None:
+        choose_rows, check_rows, build, source = order[: n // 2], order[n // 2 :], X, "given"
+    else:
+        held = int(min(HELD_OUT_SHARE * n, max(0.2 * n, HELD_OUT_NEEDS * rows_needed(rate, confidence))))
+        choose_rows, check_rows = order[: held // 2], order[held // 2 : held]
+        build, source = _safe_indexing(X, np.sort(order[held:])), "held out"
+    return CalibrationRows(build, _safe_indexing(given, choose_rows), _safe_indexing(given, check_rows), source, share)
 
 
 def trace_stage(
@@ -171,7 +201,7 @@ class Calibrator:
     ----------
     machine : KernelMachine
         The machine the stages stand for.
-    exact : ExactEngine
+    exact : ExactEngine or ValueEngine
         Says what is right.
     rows : CalibrationRows
         The two sets.
@@ -184,7 +214,7 @@ class Calibrator:
     def __init__(
         self,
         machine: KernelMachine,
-        exact: ExactEngine,
+        exact: ExactEngine | ValueEngine,
         rows: CalibrationRows,
         agreement: float,
         confidence: float,
@@ -198,7 +228,10 @@ class Calibrator:
         self.tolerance = tolerance
         self.n_jobs = n_jobs
         self.needed = rows_needed(1.0 - agreement, confidence)
-        self.exact_cost = EXACT_FACTOR * machine.n_sv * (rows.check.shape[1] + 16.0 + machine.dual_coef.shape[0])
+        # In the unit of `Stage.operations`: multiply-adds, or kernel values where those are all that counts.
+        self.exact_cost = float(machine.n_sv)
+        if machine.kernel.has_native_code:
+            self.exact_cost *= EXACT_FACTOR * (rows.check.shape[1] + 16.0 + machine.dual_coef.shape[0])
         self._truth = {}
         for name, X in (("choose", rows.choose), ("check", rows.check)):
             labels = exact.labels(Query(X), n_jobs)[0]
@@ -209,7 +242,7 @@ class Calibrator:
     @property
     def few(self) -> bool:
         """Whether even a flawless check could not show the agreement."""
-        return bool(self.rows.check.shape[0] < self.needed)
+        return bool(n_rows_of(self.rows.check) < self.needed)
 
     def traces(self, stage: Any) -> dict[str, StageTrace]:
         """What a stage would do with the rows of both sets."""
@@ -238,8 +271,8 @@ class Calibrator:
         if self.few and not certificate.is_exact:
             warnings.warn(
                 f"agreement={self.agreement} at confidence={self.confidence} needs at least {self.needed} rows to "
-                f"check it on, and as many to choose thresholds; there are {self.rows.check.shape[0]} to check on. The "
-                f"thresholds are set carefully, but only {certificate.bound:.4f} can be shown. Give more rows as "
+                f"check it on, and as many to choose thresholds; there are {n_rows_of(self.rows.check)} to check on. "
+                f"The thresholds are set carefully, but only {certificate.bound:.4f} can be shown. Give more rows as "
                 "X_calibration, or ask for less.",
                 UserWarning,
                 stacklevel=5,

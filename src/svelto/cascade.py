@@ -17,9 +17,9 @@ import numpy as np
 from sklearn.utils import _safe_indexing
 
 from svelto import _core
-from svelto._inputs import Query
+from svelto._inputs import Query, n_rows_of
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
-from svelto.engines.exact import ExactEngine, Precision
+from svelto.engines.exact import ExactEngine, Precision, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.machine import KernelMachine
 
@@ -68,7 +68,7 @@ class Cascade:
         Cheapest first.
     thresholds : list of float
         One for each stage.
-    exact : ExactEngine
+    exact : ExactEngine or ValueEngine
         Answers what is left.
     tolerance : float, optional
         Regression: a value is settled where its error scale times the threshold is within this.
@@ -81,7 +81,7 @@ class Cascade:
         machine: KernelMachine,
         stages: list[Any],
         thresholds: list[float],
-        exact: ExactEngine,
+        exact: ExactEngine | ValueEngine,
         tolerance: float | None = None,
         guard: Guard | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class Cascade:
 
     def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
         """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
-        n = query.rows.shape[0]
+        n = n_rows_of(query.rows)
         out: IntArray | None = None
         waiting, kept = self._admitted(query)
         settled = []
@@ -129,7 +129,7 @@ class Cascade:
         """
         if precision != "auto":
             return self.exact.scores(query, n_jobs, precision)
-        n = query.rows.shape[0]
+        n = n_rows_of(query.rows)
         out = np.empty((n, self.machine.n_scores))
         waiting, kept = self._admitted(query)
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
@@ -161,6 +161,7 @@ class Cascade:
                 out[waiting] = stage.settle(Query(X[waiting], scale), threshold, 1)
                 waiting = waiting[out[waiting] < 0]
         if len(waiting):
+            assert isinstance(self.exact, ExactEngine)  # rows of numbers
             rest = self.exact.predict_one_block(X[waiting])
             if rest is None:
                 return None
@@ -169,7 +170,7 @@ class Cascade:
 
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
         """Share of rows settled by each stage, and operations a row."""
-        n = query.rows.shape[0]
+        n = n_rows_of(query.rows)
         waiting, kept = self._admitted(query)
         result: dict[str, Any] = {
             "rows": n,
@@ -201,7 +202,7 @@ class Cascade:
 
     def _admitted(self, query: Query) -> tuple[IndexArray, IndexArray]:
         """Rows that the stages may answer, and those that the guard keeps for the exact engine."""
-        rows = np.arange(query.rows.shape[0])
+        rows = np.arange(n_rows_of(query.rows))
         if self.guard is None:
             return rows, rows[:0]
         marked = np.asarray(self.guard(query), dtype=bool)

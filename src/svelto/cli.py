@@ -46,9 +46,10 @@ column.
 """
 REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
 
-EXPERIMENT is s0-table1, s0-table2 or s0-figure2 (Pham and Smeulders, metric tree with Taylor expansions); s3-table1,
-s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision functions). Data sets are found as
-`svelto.datasets.load` finds them. Each data set's result is written as soon as it is there.
+EXPERIMENT is s0-table1, s0-table2 or s0-figure2 (Pham and Smeulders, metric tree with Taylor expansions); s1-table1
+(Ukkonen, support vector tree); s3-table1, s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision
+functions). Data sets are found as `svelto.datasets.load` finds them. Each data set's result is written as soon as it is
+there.
 """
 # What svm-predict says of a regression model trained with -b 1.
 NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,
@@ -144,7 +145,11 @@ def _build_app() -> Any:
             )
 
     one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
-    n_splits = typer.Option("--splits", min=1, help="Random splits, where the paper has no test part.")
+    n_splits = typer.Option(
+        "--splits",
+        min=1,
+        help="Number of splits: random ones where the paper has no test part, the first of its own in s1-table1.",
+    )
     n_repeats = typer.Option("--repeats", min=1, help="Repeats of each timing.")
     go_on = typer.Option("--resume", help="Skip data sets measured before with the same settings.")
 

@@ -107,6 +107,7 @@ class Predictor:
     def _prepare_short_way(self) -> None:
         machine = self.machine
         plain = isinstance(self._engine, ExactEngine | Cascade) and not machine.front and machine.calibration is None
+        plain = plain and machine.kernel.has_native_code
         self._short_width = machine.n_features if plain and self._answers is not None else None
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from svelto import _core
-from svelto._inputs import Query, as_floats, raise_bad_row
+from svelto._inputs import Query, as_floats, n_rows_of, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray, Rows
 from svelto.engines.packing import RULE_CODES, Grouping, breaks_ties, pack_machine
@@ -318,28 +318,37 @@ class ValueEngine:
         return scores, np.zeros_like(scores)
 
     def _evaluate(self, X: Rows) -> tuple[IntArray, FloatArray]:
-        machine, n = self.machine, _length(X)
+        machine, n = self.machine, n_rows_of(X)
         labels: IntArray = np.empty(n, dtype=np.int32)
         scores = np.empty((n, machine.n_scores))
         step = max(1, 4_000_000 // machine.n_sv)  # 32 MB of kernel values at a time
         for start in range(0, n, step):
-            values = self._kernel_values(X[start : start + step], start)
-            _core.vote_values(
-                values,
-                machine.dual_coef,
-                machine.intercept,
-                self._class_start,
-                self._rule,
-                machine.n_classes,
-                self._break_ties,
-                labels[start : start + step],
-                scores[start : start + step],
-            )
+            part = slice(start, start + step)
+            labels[part], scores[part] = self.vote(self.kernel_values(X[part], start))
         return labels, scores
 
-    def _kernel_values(self, X: Rows, start: int) -> FloatArray:
+    def vote(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Labels and scores of rows whose kernel values (n_rows, n_sv) are known, in LIBSVM's order of operations."""
+        machine = self.machine
+        labels: IntArray = np.empty(len(values), dtype=np.int32)
+        scores = np.empty((len(values), machine.n_scores))
+        _core.vote_values(
+            values,
+            machine.dual_coef,
+            machine.intercept,
+            self._class_start,
+            self._rule,
+            machine.n_classes,
+            self._break_ties,
+            labels,
+            scores,
+        )
+        return labels, scores
+
+    def kernel_values(self, X: Rows, start: int = 0) -> FloatArray:
+        """Kernel values (n_rows, n_sv), checked; `start` is the number of the first row, for messages."""
         values = np.ascontiguousarray(self.machine.kernel(X, self.machine.support_vectors))
-        expected = (_length(X), self.machine.n_sv)
+        expected = (n_rows_of(X), self.machine.n_sv)
         if values.shape != expected:
             raise ValueError(
                 f"The kernel function returned an array of shape {values.shape} for {expected[0]} rows and "
@@ -349,10 +358,6 @@ class ValueEngine:
             row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
             raise ValueError(f"The kernel value of row {start + row} is not finite; expected finite numbers.")
         return values
-
-
-def _length(X: Rows) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def build_exact(machine: KernelMachine, precision: Precision = "auto") -> ExactEngine | ValueEngine:

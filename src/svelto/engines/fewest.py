@@ -29,7 +29,7 @@ from scipy.spatial.distance import cdist
 from sklearn.utils import _safe_indexing, check_random_state
 
 from svelto import _core
-from svelto._inputs import Query, make_query, raise_bad_row
+from svelto._inputs import Query, make_query, n_rows_of, raise_bad_row
 from svelto._options import check_choice, check_whole
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.distance_bounds import bound_of
@@ -154,17 +154,17 @@ class FewestEvaluations:
         values. With a Python function such rows are finished here. Everything runs on the calling thread: `n_jobs` is
         ignored, as a Python function holds the interpreter.
         """
-        n = _length(query.rows)
+        n = n_rows_of(query.rows)
         labels: IntArray = np.full(n, -1, dtype=np.int32)
         evaluations = np.full(n, self.machine.n_sv, dtype=np.int64)
         with _core.PlainArithmetic(), np.errstate(all="ignore"):
             for start, rows in self._pieces(query):
-                part = slice(start, start + _length(rows))
+                part = slice(start, start + n_rows_of(rows))
                 labels[part], evaluations[part] = self._piece(rows, start)
         return labels, evaluations
 
     def _piece(self, rows: Rows, start: int) -> tuple[IntArray, NDArray[np.int64]]:
-        values = np.full((_length(rows), self.machine.n_sv), np.nan)
+        values = np.full((n_rows_of(rows), self.machine.n_sv), np.nan)
 
         def evaluate(chosen: IndexArray, numbers: IndexArray) -> FloatArray:
             return self._kernel_values(_safe_indexing(rows, chosen), numbers, start + chosen)
@@ -202,7 +202,7 @@ class FewestEvaluations:
         native = machine.kernel.has_native_code
         width = int(machine.support_vectors.shape[1]) if native else 1
         step = max(1, min(PIECE_VALUES // machine.n_sv, DENSE_VALUES // width))
-        for start in range(0, _length(X), step):
+        for start in range(0, n_rows_of(X), step):
             part = X[start : start + step]
             if native:
                 part = np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
@@ -220,7 +220,7 @@ class FewestEvaluations:
         values = self.machine.kernel(rows, vectors)
         if self.machine.kernel.has_native_code:
             return values
-        expected = (_length(rows), len(numbers))
+        expected = (n_rows_of(rows), len(numbers))
         if values.shape != expected:
             raise ValueError(
                 f"The kernel function returned an array of shape {values.shape} for {expected[0]} rows and "
@@ -292,7 +292,7 @@ class FewestEvaluations:
         machine = self.machine
         if X is not None:
             query = make_query(machine, X)
-            chosen = random.permutation(_length(query.rows))[:PROBE_ROWS]
+            chosen = random.permutation(n_rows_of(query.rows))[:PROBE_ROWS]
             sample = Query(_safe_indexing(query.rows, np.sort(chosen)), query.scale)
             pieces = [rows for _, rows in self._pieces(sample)]
         else:
@@ -353,7 +353,3 @@ def _in_range(machine: KernelMachine, rows: Rows) -> bool:
     if not machine.kernel.has_native_code:
         return True
     return bool(np.abs(rows.data if sparse.issparse(rows) else rows).max(initial=0.0) < LARGEST_NUMBER)
-
-
-def _length(X: Rows) -> int:
-    return int(X.shape[0]) if hasattr(X, "shape") else len(X)

@@ -207,7 +207,8 @@ def _checked_oracle(machine: KernelMachine, oracle: Any) -> tuple[Rows, FloatArr
     return rows, scores
 
 
-def _check_options(machine: KernelMachine, n_basis: Any, max_iter: Any, ridge: Any, names: dict[str, Any]) -> None:
+def check_reducible(machine: KernelMachine) -> None:
+    """Refuse a kernel that the method cannot serve."""
     name = machine.kernel.name
     if name == "linear":
         raise ValueError(
@@ -218,6 +219,11 @@ def _check_options(machine: KernelMachine, n_basis: Any, max_iter: Any, ridge: A
             f"A reduced set needs a kernel on vectors (rbf, exponential, laplacian, poly, sigmoid), got {name!r}. "
             "Use method='exact'."
         )
+
+
+def _check_options(machine: KernelMachine, n_basis: Any, max_iter: Any, ridge: Any, names: dict[str, Any]) -> None:
+    check_reducible(machine)
+    name = machine.kernel.name
     for option, value in names.items():
         if value not in _CHOICES[option]:
             raise ValueError(f"{option} is {value!r}; expected one of {', '.join(_CHOICES[option])}.")

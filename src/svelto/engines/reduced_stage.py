@@ -8,7 +8,7 @@ score its own unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -54,9 +54,6 @@ class ReducedSetOptions:
             check_whole("n_basis", self.n_basis, 1, " or 'auto'")
         if self.oracle_rows != "auto":
             check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
-
-
-OPTION_NAMES: Final = tuple(f.name for f in fields(ReducedSetOptions))
 
 
 @dataclass

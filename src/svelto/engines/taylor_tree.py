@@ -11,7 +11,7 @@ Invariant: a row's leaf, score and error scale do not depend on the batch, the t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -391,6 +391,3 @@ def _pack(
         for name, array in (("values", values), ("base", base), ("growth", growth)):
             packed[name] = padded_rows(array)
     return {"centres": padded_rows(centres), **packed}
-
-
-OPTION_NAMES: Final = tuple(f.name for f in fields(TreeOptions))

@@ -1,0 +1,356 @@
+"""The support vector tree (paper S1, approximate): some ten kernel values a row, chosen by the row itself.
+
+A row walks a binary tree. At a node one kernel value is evaluated, a value on the path decides where to go on, and the
+leaf makes a score of all values on the path (`path_tree`). Only kernel values are used, so the rows may be anything
+that the kernel takes: vectors, strings, graphs. Trees are grown in `sv_tree_build`.
+
+The error scale of a score is the root mean square error of its leaf, seen on rows that had no part in fitting it; it
+is infinite for scores far outside the range that the machine has in that leaf.
+
+Invariant: no row costs more than `max_evals` kernel values for each tree, and its answer depends on the row alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import _safe_indexing
+
+from svelto import _core
+from svelto._inputs import Query, as_floats, n_rows_of, raise_bad_row
+from svelto._options import check_choice, check_positive, check_whole
+from svelto._threads import thread_count
+from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto.engines.exact import instruction_level
+from svelto.engines.path_arrays import pack_paths
+from svelto.machine import KernelMachine
+from svelto.path_tree import Fetch, PathTree
+
+# Rows of one native call, and rows that are worth a thread.
+ROWS_PER_CALL: Final = 1 << 20
+ROWS_PER_THREAD: Final = 512
+DEFAULT_EVALS: Final = 10
+
+
+@dataclass(frozen=True)
+class SVTreeOptions:
+    """Options of ``method="sv_tree"``.
+
+    Attributes
+    ----------
+    tree : {"refitted", "paper"}, default="refitted"
+        "refitted": every leaf has its own coefficients for all values on its path. "paper": the greedy tree of the
+        paper, whose coefficients are fixed when a column is chosen.
+    max_evals : int, optional
+        Largest number of kernel values on a path. Default: 10; for "paper" no limit.
+    min_rows : int, optional
+        "refitted": least number of rows on either side of a test; default 40, or 10 for rows that none can be made of
+        (a Python kernel). "paper": nodes with no more rows are leaves; default 5.
+    linear : {"auto", True, False}, default="auto"
+        Whether leaves add a linear term in the features. "auto": for kernels on vectors, up to 128 features.
+    candidates : {"auto", "support_vectors"}, default="auto"
+        Vectors to evaluate the kernel with. "auto" adds, for the rbf kernel, the vectors of a reduced set.
+    shared : {"auto", True, False}, default=True
+        Machines with several scores: one tree for all of them, a tree for each, or what disagrees less with the
+        machine within the same number of kernel values.
+    prior_rows : float, default=20.0
+        "refitted": rows that a parent's coefficients count for in its children.
+    look_ahead : int, default=4
+        "refitted": tests that are compared by what the next column would leave.
+    prune : bool, default=True
+        "refitted": whether subtrees that held-out rows do not profit from are cut off.
+    n_starts : int, default=3
+        "paper": random thresholds that the search for a split starts from.
+    scale : bool, default=True
+        "paper": whether columns are scaled (section 4.3).
+    oracle_rows : int or "auto", default="auto"
+        "refitted": rows made up between and around the given ones, for kernels on vectors.
+    """
+
+    tree: Literal["refitted", "paper"] = "refitted"
+    max_evals: int | None = None
+    min_rows: int | None = None
+    linear: bool | Literal["auto"] = "auto"
+    candidates: Literal["auto", "support_vectors"] = "auto"
+    shared: bool | Literal["auto"] = True
+    prior_rows: float = 20.0
+    look_ahead: int = 4
+    prune: bool = True
+    n_starts: int = 3
+    scale: bool = True
+    oracle_rows: int | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("tree", self.tree, ("refitted", "paper"))
+        check_choice("candidates", self.candidates, ("auto", "support_vectors"))
+        for name in ("max_evals", "min_rows"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, " or None")
+        for name in ("look_ahead", "n_starts"):
+            check_whole(name, getattr(self, name), 1)
+        check_positive("prior_rows", self.prior_rows)
+        for name in ("linear", "shared"):
+            if not isinstance(getattr(self, name), bool) and getattr(self, name) != "auto":
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected True, False or 'auto'.")
+        for name in ("prune", "scale"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected True or False.")
+        if self.oracle_rows != "auto":
+            check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
+
+
+class Trust(NamedTuple):
+    """What is known about the scores of a tree's leaves; each (n_leaves, n_scores).
+
+    Attributes
+    ----------
+    error : ndarray
+        Error scale.
+    low, high : ndarray
+        Scores outside are unlike those of the leaf.
+    """
+
+    error: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+class TreeTrace(NamedTuple):
+    """Everything a tree knows about rows: scores and error scales (n, n_scores), leaf and kernel values of each row."""
+
+    scores: FloatArray
+    errors: FloatArray
+    leaf: IntArray
+    evaluations: IntArray
+
+
+@dataclass
+class ValueTree:
+    """One tree of kernel values, on vectors (native code) or on any objects.
+
+    Attributes
+    ----------
+    machine : KernelMachine
+        The machine whose kernel and scaling it uses; its rule too, where the tree has all scores.
+    vectors : array or sequence
+        What the columns of the tree stand for; of a precomputed kernel the column numbers.
+    tree : PathTree
+        The tree; slopes are for rows as the kernel sees them.
+    trust : Trust
+        Error scales of its leaves.
+    shift : ndarray of shape (n_features,) or None
+        Taken off rows before they become float32.
+    """
+
+    machine: KernelMachine
+    vectors: Any
+    tree: PathTree
+    trust: Trust
+    shift: FloatArray | None = None
+    stored: bool = False
+    _native: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._native = None
+        if self.machine.kernel.has_native_code:
+            t = self.tree
+            packed = pack_paths(
+                self.machine,
+                t.column,
+                t.test,
+                t.threshold,
+                t.children,
+                t.coef,
+                t.constant,
+                t.slope,
+                *self.trust,
+                np.zeros(self.vectors.shape[1]) if self.shift is None else self.shift,
+                self.stored,
+                self.vectors,
+            )
+            self._native = _core.PathStage(packed, instruction_level())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_native"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of tree and vectors."""
+        return self.tree.nbytes + sum(a.nbytes for a in self.trust) + int(getattr(self.vectors, "nbytes", 0))
+
+    def labels(self, query: Query, caution: float, n_jobs: int | None) -> IntArray:
+        """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere; native only."""
+        out: IntArray = np.empty(query.rows.shape[0], dtype=np.int32)
+        for start, part, threads in _parts(query.rows, n_jobs):
+            to = out[start : start + part.shape[0]]
+            if sparse.issparse(part):
+                outcome = self._native.labels_csr(part.data, part.indices, part.indptr, to, caution, threads)
+            else:
+                outcome = self._native.labels_dense(part, to, caution, query.scale, threads)
+            _check(outcome, query.rows, start)
+        return out
+
+    def labels_of_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
+        """`labels` for a small, already checked float array on this thread, and how many are open (-1: unreadable)."""
+        out: IntArray = np.empty(X.shape[0], dtype=np.int32)
+        settled, bad_row, _ = self._native.labels_dense(X, out, caution, True, 1)
+        return out, X.shape[0] - settled if bad_row < 0 else -1
+
+    def trace(self, query: Query, n_jobs: int | None = None) -> TreeTrace:
+        """Scores, error scales, and where the rows went."""
+        if self._native is None:
+            return self._trace_objects(query.rows)
+        n, p = query.rows.shape[0], self.tree.n_scores
+        result = TreeTrace(np.empty((n, p)), np.empty((n, p)), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32))
+        for start, part, threads in _parts(query.rows, n_jobs):
+            to = [array[start : start + part.shape[0]] for array in result]
+            if sparse.issparse(part):
+                outcome = self._native.scores_csr(part.data, part.indices, part.indptr, *to, threads)
+            else:
+                outcome = self._native.scores_dense(part, *to, query.scale, threads)
+            _check(outcome, query.rows, start)
+        return result
+
+    def _trace_objects(self, rows: Rows) -> TreeTrace:
+        walk = self.tree.walk(kernel_column(self.machine, rows, self.vectors), n_rows_of(rows))
+        scores = self.tree.scores(walk)
+        errors = self.trust.error[walk.leaf].copy()
+        inside = (scores >= self.trust.low[walk.leaf]) & (scores <= self.trust.high[walk.leaf])
+        errors[~inside] = np.inf
+        return TreeTrace(scores, errors, walk.leaf, walk.evaluations)
+
+
+def kernel_column(machine: KernelMachine, rows: Rows, vectors: Any) -> Fetch:
+    """fetch(rows, column) for any kernel: values of some rows with one vector."""
+    whole = np.arange(n_rows_of(rows))
+
+    def fetch(which: IndexArray, column: int) -> FloatArray:
+        part = rows if len(which) == len(whole) else _safe_indexing(rows, which)
+        one = vectors[column : column + 1]
+        values = np.asarray(machine.kernel(part, one), dtype=np.float64)
+        if values.shape != (len(which), 1):
+            raise ValueError(
+                f"The kernel function returned an array of shape {values.shape} for {len(which)} rows and 1 support "
+                f"vector; expected {(len(which), 1)}."
+            )
+        if not np.isfinite(values).all():
+            row = int(which[np.flatnonzero(~np.isfinite(values))[0]])
+            raise ValueError(f"The kernel value of row {row} is not finite; expected finite numbers.")
+        return values[:, 0]
+
+    return fetch
+
+
+@dataclass
+class SVTree:
+    """The stage: one tree for all scores, or a tree for each.
+
+    Attributes
+    ----------
+    machine : KernelMachine
+        The machine it answers for.
+    parts : list of ValueTree
+        One, or one for each score.
+    mean_evals : float
+        Kernel values a row, measured while building.
+    """
+
+    machine: KernelMachine
+    parts: list[ValueTree]
+    mean_evals: float
+    name: str = "sv_tree"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the trees."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves of all trees."""
+        return sum(part.tree.n_leaves for part in self.parts)
+
+    def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
+        """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
+        from svelto.cascade import settled_labels
+
+        if self._is_native:
+            return self.parts[0].labels(query, caution, n_jobs)
+        scores, errors = self.scores(query, n_jobs)
+        return settled_labels(self.machine, scores, caution * errors if caution > 0.0 else np.zeros_like(errors))
+
+    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
+        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
+        if self._is_native:
+            return self.parts[0].labels_of_block(X, caution)
+        if not np.isfinite(X).all():
+            return np.full(X.shape[0], -1, dtype=np.int32), -1
+        labels = self.settle(Query(X, scale=self.machine.scaling is not None), caution, 1)
+        return labels, int((labels < 0).sum())
+
+    def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
+        """Scores and error scales, each (n_rows, n_scores)."""
+        traces = [part.trace(query, n_jobs) for part in self.parts]
+        return np.hstack([t.scores for t in traces]), np.hstack([t.errors for t in traces])
+
+    def evaluations(self, query: Query, n_jobs: int | None = None) -> IntArray:
+        """Different kernel values that each row needs; a value that several trees ask for is counted once."""
+        traces = [part.trace(query, n_jobs) for part in self.parts]
+        if len(traces) == 1:
+            return traces[0].evaluations
+        asked = np.hstack([part.tree.leaf_columns[trace.leaf] for part, trace in zip(self.parts, traces, strict=True)])
+        asked.sort(axis=1)
+        new = np.diff(asked, axis=1, prepend=-1) > 0
+        return np.asarray((new & (asked >= 0)).sum(axis=1), dtype=np.int32)
+
+    def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
+        """Kernel evaluations and dot products a row."""
+        linear = sum(part.tree.slope is not None for part in self.parts) * self.parts[0].tree.n_scores
+        return {
+            "kernel_evaluations_per_row": float(self.evaluations(query, n_jobs).mean()),
+            "dot_products_per_row": float(linear),
+        }
+
+    def operations(self) -> float:
+        """Cost of one row, in multiply-adds of the exact engine's inner loop; in kernel values for other kernels."""
+        if not self.machine.kernel.has_native_code:
+            return self.mean_evals
+        width = self.machine.support_vectors.shape[1]
+        return float(self.mean_evals * (500.0 + width) + 2000.0 + 20.0 * width)
+
+    @property
+    def _is_native(self) -> bool:
+        return len(self.parts) == 1 and self.machine.kernel.has_native_code
+
+
+def _parts(X: Rows, n_jobs: int | None) -> Any:
+    for start in range(0, X.shape[0], ROWS_PER_CALL):
+        part = X if X.shape[0] <= ROWS_PER_CALL else X[start : start + ROWS_PER_CALL]
+        useful = part.shape[0] // ROWS_PER_THREAD + 1
+        yield start, as_floats(part), 1 if useful == 1 else min(thread_count(n_jobs), useful)
+
+
+def _check(outcome: tuple[int, int, int], X: Rows, start: int) -> None:
+    if outcome[1] >= 0:
+        raise_bad_row(X, start + outcome[1], outcome[2])
+
+
+def check_served(machine: KernelMachine, options: SVTreeOptions) -> None:
+    """Refuse machines and options that the method cannot serve."""
+    kernel = machine.kernel
+    if kernel.name == "linear":
+        raise NotImplementedError(
+            "method='sv_tree' saves kernel values; a linear machine needs none, one product a score is its answer. Use "
+            "method='exact'."
+        )
+    if options.linear is True and not kernel.has_native_code:
+        raise ValueError(f"linear=True needs rows of features; a {kernel.name} kernel has none. Use linear='auto'.")
+    if options.tree == "paper" and options.linear is True:
+        raise ValueError("linear=True belongs to tree='refitted'; the paper's tree has kernel values alone.")

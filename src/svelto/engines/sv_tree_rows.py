@@ -1,0 +1,268 @@
+"""What support vector trees are grown from: rows, vectors, kernel values, and the exact machine's scores.
+
+Rows. For kernels on vectors the exact machine scores as many rows as we like, made between and around the given ones
+(`oracle`), so that leaves are not fitted on five points; others, as far from the given rows as new rows would be, prune
+the tree, and a third set shows how wrong its leaves are. Of objects nothing can be made: part of the given ones is held
+out, prunes and shows.
+
+Vectors. The columns of a tree are kernel values with support vectors; for the rbf kernel also with the vectors of a
+reduced set, which together follow smooth machines better than any support vectors do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import _safe_indexing
+
+from svelto._inputs import Query, n_rows_of
+from svelto._typing import FloatArray, IndexArray
+from svelto.engines import _basis
+from svelto.engines.exact import ValueEngine
+from svelto.engines.leaf_models import sign_weights
+from svelto.engines.reduced_set import reduce_machine
+from svelto.engines.sv_tree import DEFAULT_EVALS, SVTreeOptions
+from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods, oracle_rows
+
+Scorer = Callable[[FloatArray], FloatArray]
+Values = NDArray[np.float32]
+
+# Support vectors among which columns are looked for; more are drawn from.
+MOST_COLUMNS: Final = 2000
+# Kernel values of the rows that a tree grows on (float32: 256 MB).
+MOST_VALUES: Final = 64_000_000
+# ... and rows: more make the tree slower to grow and hardly better.
+MOST_GROW_ROWS: Final = 25_000
+# Rows that prune, and rows that show errors: these shares of the others, within limits.
+PRUNE_SHARE, SHOW_SHARE = 0.25, 0.5
+FEWEST_ROWS, MOST_ROWS = 1_000, 20_000
+HELD_OUT_SHARE: Final = 0.3
+# Rows are "stored" where no more than this share of their features is not zero.
+STORED_SHARE: Final = 0.25
+# Kernel values of a piece of rows (32 MB).
+PIECE_VALUES: Final = 4_000_000
+
+
+class Rows(NamedTuple):
+    """Rows to learn from, with all kernel values and the machine's scores (n, P).
+
+    `weight` says how much a row's precision matters, `features` are the rows of vector kernels (n, d), else (n, 0).
+    """
+
+    values: Values
+    features: FloatArray
+    scores: FloatArray
+    weight: FloatArray
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything a tree is grown from.
+
+    Attributes
+    ----------
+    vectors : array or sequence
+        What the columns stand for.
+    mean : ndarray of shape (n_columns,)
+        Taken off the kernel values; see `path_growth`.
+    grow, prune : Rows
+        Rows to fit and rows to prune on.
+    show : Query
+        Rows that show errors, with `show_scores` (n, P); those that pruned where no others are to be had.
+    prefixes : list
+        Columns that paths may begin with.
+    """
+
+    machine: KernelMachine
+    vectors: Any
+    mean: FloatArray
+    grow: Rows
+    prune: Rows
+    show: Query
+    show_scores: FloatArray
+    prefixes: list[list[int]]
+    shift: FloatArray | None = None
+    stored: bool = False
+
+
+# -- rows of vectors -----------------------------------------------------------------------------------------------
+
+
+def from_vectors(
+    machine: KernelMachine,
+    X: FloatArray,
+    options: SVTreeOptions,
+    score: Scorer,
+    with_errors: bool,
+    seed: int,
+    n_jobs: int | None,
+) -> Material:
+    """Rows made of the given ones, scored by the exact machine; the paper's tree takes those given alone."""
+    rng = np.random.default_rng([seed, 6])
+    paper = options.tree == "paper"
+    rows = X if paper else oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs)
+    vectors = machine.support_vectors
+    if not paper:
+        most = min(machine.n_sv, MOST_COLUMNS)
+        vectors = vectors[np.sort(rng.choice(machine.n_sv, size=most, replace=False))]
+        fewer = int(np.clip(MOST_VALUES // most, 1000, MOST_GROW_ROWS))
+        rows = rows if len(rows) <= fewer else rows[rng.choice(len(rows), size=fewer, replace=False)]
+    exact = score(rows)
+    prefixes: list[list[int]] = [[]]
+    if not paper and options.candidates == "auto" and machine.kernel.name == "rbf":
+        vectors, prefixes = _with_reduced_sets(machine, vectors, X, (rows, exact), options, seed, n_jobs)
+    prune, show = _new_rows(X, rows, options, with_errors, rng, seed, n_jobs)
+    # Columns are centred where their small differences are fitted; the paper's terms are what they are.
+    mean = np.zeros(n_rows_of(vectors)) if paper else _column_means(machine, rows, vectors)
+    if not paper:
+        rows, exact, prune, show = _held_out_of(rows, exact, prune, show, rng)
+    show = show if len(show) else rows
+
+    def complete(part: FloatArray, scores: FloatArray) -> Rows:
+        return Rows(_kernel_matrix(machine, part, vectors, mean), part, scores, _weight(machine, scores))
+
+    nothing = Rows(np.empty((0, 0), dtype=np.float32), prune[:0], exact[:0], np.empty(0))
+    return Material(
+        machine,
+        vectors,
+        mean,
+        complete(rows, exact),
+        nothing if paper else complete(prune, score(prune)),
+        Query(show),
+        score(show),
+        prefixes,
+        X.mean(axis=0),
+        bool(np.count_nonzero(X) <= STORED_SHARE * X.size),
+    )
+
+
+def _new_rows(
+    X: FloatArray,
+    rows: FloatArray,
+    options: SVTreeOptions,
+    with_errors: bool,
+    rng: np.random.Generator,
+    seed: int,
+    n_jobs: int | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Rows as far from the given ones as new rows would be: to prune on, and to see errors on."""
+    if options.oracle_rows == 0 or len(X) < 2:
+        return X[:0], X[:0]
+    near = Neighbourhoods(X, seed, n_jobs)
+    step = near.stand_in_step(rng)
+    sizes = [int(np.clip(share * len(rows), FEWEST_ROWS, MOST_ROWS)) for share in (PRUNE_SHARE, SHOW_SHARE)]
+    return near.shifted(sizes[0], step, rng), near.shifted(sizes[1] if with_errors else FEWEST_ROWS, step, rng)
+
+
+def _held_out_of(
+    rows: FloatArray, exact: FloatArray, prune: FloatArray, show: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Where no rows were made: part of the given ones prunes and shows."""
+    if len(prune) or len(rows) < 4:
+        return rows, exact, prune if len(prune) else rows, show
+    order = rng.permutation(len(rows))
+    held, kept = order[: int(HELD_OUT_SHARE * len(rows))], order[int(HELD_OUT_SHARE * len(rows)) :]
+    return rows[kept], exact[kept], rows[held], rows[held]
+
+
+def _with_reduced_sets(
+    machine: KernelMachine,
+    vectors: Any,
+    X: FloatArray,
+    oracle: tuple[FloatArray, FloatArray],
+    options: SVTreeOptions,
+    seed: int,
+    n_jobs: int | None,
+) -> tuple[Any, list[list[int]]]:
+    """Vectors of reduced sets behind the others, and the beginnings of paths that they make."""
+    budget = options.max_evals or DEFAULT_EVALS
+    prefixes: list[list[int]] = [[]]
+    for size in {budget, budget // 2} - {0}:
+        if size >= machine.n_sv:
+            continue
+        reduced = reduce_machine(machine, X, n_basis=size, oracle=oracle, random_state=seed, n_jobs=n_jobs)
+        n = n_rows_of(vectors)
+        prefixes.append(list(range(n, n + reduced.n_sv)))
+        vectors = _basis.stack(vectors, reduced.support_vectors)
+    return vectors, prefixes
+
+
+def _column_means(machine: KernelMachine, rows: FloatArray, vectors: Any) -> FloatArray:
+    some = rows[:: max(1, len(rows) // 2000)]
+    return np.asarray(_basis.kernel_values(machine.kernel, some, vectors).mean(axis=0))
+
+
+def _kernel_matrix(machine: KernelMachine, rows: FloatArray, vectors: Any, mean: FloatArray) -> Values:
+    """Kernel values less the columns' means, in float32, a piece of rows at a time."""
+    values = np.empty((len(rows), len(mean)), dtype=np.float32)
+    step = max(1, PIECE_VALUES // len(mean))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        values[part] = _basis.kernel_values(machine.kernel, rows[part], vectors) - mean
+    return values
+
+
+def _weight(machine: KernelMachine, scores: FloatArray) -> FloatArray:
+    """Rows whose sign is in doubt count more; one weight a row, so only where there is one score."""
+    weighted = machine.task != "regression" and scores.shape[1] == 1
+    return np.asarray(sign_weights(scores, weighted)[:, 0]) if weighted else np.ones(len(scores))
+
+
+# -- objects -------------------------------------------------------------------------------------------------------
+
+
+def from_objects(
+    machine: KernelMachine,
+    X: Any,
+    options: SVTreeOptions,
+    score: Scorer,
+    with_errors: bool,
+    seed: int,
+    n_jobs: int | None,
+) -> Material:
+    """All kernel values of the objects are evaluated once; part of the objects is held out."""
+    n = n_rows_of(X)
+    order = np.random.default_rng([seed, 6]).permutation(n)
+    n_held = int(HELD_OUT_SHARE * n) if n >= 4 and (options.tree != "paper" or with_errors) else 0
+    held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+    engine = ValueEngine(machine)
+    grow_values, grow_scores = _object_values(engine, X, kept)
+    held_values, held_scores = _object_values(engine, X, held) if n_held else (grow_values, grow_scores)
+    mean = np.zeros(machine.n_sv) if options.tree == "paper" else grow_values.mean(axis=0, dtype=np.float64)
+    grow_values -= mean.astype(np.float32)
+    if n_held:
+        held_values -= mean.astype(np.float32)
+
+    def complete(values: Values, scores: FloatArray) -> Rows:
+        return Rows(values, np.empty((len(scores), 0)), scores, _weight(machine, scores))
+
+    shown = held if n_held else kept
+    return Material(
+        machine,
+        machine.support_vectors,
+        mean.astype(np.float32).astype(np.float64),
+        complete(grow_values, grow_scores),
+        complete(held_values if n_held else held_values.copy(), held_scores),
+        Query(_safe_indexing(X, shown)),
+        held_scores,
+        [[]],
+    )
+
+
+def _object_values(engine: ValueEngine, X: Any, which: IndexArray) -> tuple[Values, FloatArray]:
+    """Kernel values (float32) and scores of some objects."""
+    machine = engine.machine
+    values = np.empty((len(which), machine.n_sv), dtype=np.float32)
+    scores = np.empty((len(which), machine.n_scores))
+    step = max(1, PIECE_VALUES // machine.n_sv)
+    for start in range(0, len(which), step):
+        part = slice(start, start + step)
+        found = engine.kernel_values(_safe_indexing(X, which[part]), start)
+        values[part] = found
+        scores[part] = engine.vote(found)[1]
+    return values, scores
