@@ -36,6 +36,8 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --readme README.md --plot docs/benchmarks/size.png
 	$(BIN)/python benchmarks/stand_ins.py --markdown docs/benchmarks/stand-ins.md
 	$(BIN)/python benchmarks/bounded.py --markdown docs/benchmarks/bounded.md
+	$(BIN)/python benchmarks/balanced_paths.py --markdown docs/benchmarks/balanced-paths.md
+	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.

@@ -148,6 +148,7 @@ PathStage read_paths(const nb::dict& fields, std::vector<PathNode>& nodes) {
     m.error = array<float>(fields, "error", leaves * width);
     m.low = array<float>(fields, "low", leaves * width);
     m.high = array<float>(fields, "high", leaves * width);
+    s.reach = get<float>(fields, "reach");
     return s;
 }
 

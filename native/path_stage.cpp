@@ -1,5 +1,6 @@
 #include "path_stage.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "stage_vote.hpp"
@@ -22,6 +23,9 @@ class PathWalker {
         values_.path = path_.get();
         values_.count = count_;
         values_.leaf = leaf_;
+        origin_.reserve(static_cast<std::size_t>(stage.tree.stride));
+        std::fill_n(origin_.get(), stage.tree.stride, 0.0f);
+        for (int i = 0; i < kBlockRows; ++i) number_[i] = i;
     }
     PathWalker(const PathWalker&) = delete;
     PathWalker& operator=(const PathWalker&) = delete;
@@ -32,6 +36,10 @@ class PathWalker {
         const TreeRows packed = packer_.rows();
         hot_.walk_paths(stage_.tree, packed, values_);
         hot_.evaluate_paths(stage_.tree, stage_.leaves, packed, values_, scores_.get());
+        if (stage_.stored)
+            std::copy_n(packed.sq_norm, n, sq_norm_);
+        else
+            hot_.square_distances(origin_.get(), packed.dense, stage_.tree.stride, number_, n, sq_norm_);
         return true;
     }
 
@@ -39,12 +47,13 @@ class PathWalker {
         return vote_.label(scores_.get() + i * width_, caution, [this, i](int p) { return error(i, p); });
     }
 
-    // Infinite where the leaf gives a score that none of its rows had: the row is unlike them.
+    // Infinite where the leaf gives a score that none of its rows had, or the row is farther out than all of them.
     double error(int i, int p) const {
         const PathLeaves& leaves = stage_.leaves;
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(leaf_[i]) * width_ + p;
         const float score = scores_.get()[i * width_ + p];
-        if (!(score >= leaves.low[at] && score <= leaves.high[at])) return std::numeric_limits<double>::infinity();
+        const bool like_them = score >= leaves.low[at] && score <= leaves.high[at] && sq_norm_[i] <= stage_.reach;
+        if (!like_them) return std::numeric_limits<double>::infinity();
         return static_cast<double>(leaves.error[at]);
     }
 
@@ -67,7 +76,9 @@ class PathWalker {
     RowPacker packer_;
     StageVote vote_;
     PathValues values_;
-    AlignedBuffer<float> path_, scores_;
+    AlignedBuffer<float> path_, scores_, origin_;
+    std::int32_t number_[kBlockRows] = {};
+    float sq_norm_[kBlockRows] = {};
     std::int32_t count_[kBlockRows] = {};
     std::int32_t leaf_[kBlockRows] = {};
 };

@@ -17,6 +17,7 @@ struct PathStage {
     Machine vote;                   // rule, n_scores, n_classes, break_ties: what decides a label
     const double* shift = nullptr;  // [d], taken off every row; zeros with stored rows and kernels of products
     bool stored = false;            // all rows walk by their stored features
+    float reach = 0.0f;             // largest squared length of a packed row that is like those of the leaves
 };
 
 // labels[row]: the label where |score| exceeds `caution` times the row's error scale for every pair that can change the

@@ -275,7 +275,7 @@ def test_one_warning_for_all_pairs():
 # -- with the rest of svelto -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["exact", "taylor_tree", "reduced_set"])
+@pytest.mark.parametrize("method", ["exact", "taylor_tree", "sv_tree", "reduced_set"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_accelerate_reads_it(method, n_classes):
     X, y, Z = data(n_classes, n_rows=300)

@@ -469,7 +469,7 @@ def test_panels(tmp_path):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["s9-table1"], "Unknown experiment 's9-table1'. Expected one of s0-table1, s0-table2, s0-figure2, s3-"),
+        (["s9-table1"], "Unknown experiment 's9-table1'. Expected one of s0-table1, s0-table2, s0-figure2, s1-"),
         (
             ["s0-table1", "--only", "adult"],
             "Unknown data set 'adult' in s0-table1. Expected one of fourclass, svmguide1",

@@ -87,6 +87,27 @@ def test_new_rows(name, source, runs):
     assert broken <= most_broken(runs)
 
 
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_new_rows_and_support_vector_trees(name):
+    machine, sample, truth = world(name)
+    _, agreement, options = PROBLEMS[name]
+    tolerance = {k: v for k, v in options.items() if k == "tolerance"}
+    few = {"method": "sv_tree", "n_jobs": 2, "max_evals": 2, "linear": False, "oracle_rows": 1000}
+    few["candidates"] = "support_vectors"  # reduced sets take long
+    plain = svelto.accelerate(machine, sample[:2000], **few, agreement=None, random_state=0)
+    assert agreement_of(plain, sample, truth, **tolerance) < agreement
+    broken, settled = 0, []
+    for run in range(12):
+        X = normal(2000, machine.n_features, 100 + run)
+        promise = {"agreement": agreement, "confidence": CONFIDENCE, "random_state": run}
+        fast = svelto.accelerate(machine, X, **few, **promise, **tolerance)
+        assert fast.report.agreement_bound >= agreement
+        broken += agreement_of(fast, sample, truth, **tolerance) < agreement
+        settled.append(fast.report.work["share settled by sv_tree"])
+    assert np.mean(settled) > 0.03  # the promise is not kept by doing nothing
+    assert broken <= most_broken(12)
+
+
 TRAINED = {
     "sharp": {"d": 2, "gamma": 50.0, "options": {"leaf_size": 2}},
     "sharp, default leaves": {"d": 2, "gamma": 20.0, "options": {}},

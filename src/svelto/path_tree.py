@@ -141,23 +141,25 @@ class PathTree:
         values = np.zeros((n_rows, self.height))
         leaf: IntArray = np.full(n_rows, -1, dtype=np.int32)
         evaluations: IntArray = np.zeros(n_rows, dtype=np.int32)
-        waiting: dict[int, IndexArray] = {0: np.arange(n_rows)}
-        for node in range(len(self.column)):
-            rows = waiting.pop(node, None)
-            if rows is None or not len(rows):
+        if n_rows == 0:
+            return Walk(values, leaf, evaluations)
+        waiting: list[tuple[int, IndexArray]] = [(0, np.arange(n_rows))]
+        while waiting:
+            node, rows = waiting.pop()
+            if node < 0:
+                leaf[rows] = ~node
                 continue
             if self.column[node] >= 0:
-                at = int(evaluations[rows[0]])
-                values[rows, at] = fetch(rows, int(self.column[node]))
+                values[rows, evaluations[rows[0]]] = fetch(rows, int(self.column[node]))
                 evaluations[rows] += 1
-            left = np.ones(len(rows), dtype=bool)
-            if self.test[node] >= 0:
-                left = values[rows, self.test[node]] <= self.threshold[node]
-            for child, some in zip(self.children[node], (rows[left], rows[~left]), strict=True):
-                if child < 0:
-                    leaf[some] = ~child
-                elif len(some):
-                    waiting[int(child)] = some
+            below, above = (int(child) for child in self.children[node])
+            if self.test[node] < 0:
+                waiting.append((below, rows))
+                continue
+            left = values[rows, self.test[node]] <= self.threshold[node]
+            for child, some in ((below, rows[left]), (above, rows[~left])):
+                if len(some):
+                    waiting.append((child, some))
         return Walk(values, leaf, evaluations)
 
     def scores(self, walk: Walk, X: FloatArray | None = None) -> FloatArray:
@@ -342,6 +344,9 @@ def path_tree(
     check_whole("look_ahead", look_ahead, 1)
     check_whole("n_starts", n_starts, 1)
     check_positive("prior_rows", prior_rows)
+    for name, value in (("prune", prune), ("scale", scale)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} is {value!r}; expected True or False.")
     if isinstance(held_out, bool) or not isinstance(held_out, Real) or not 0.0 < float(held_out) < 1.0:
         raise ValueError(f"held_out is {held_out!r}; expected a share between 0 and 1.")
     check_n_jobs(n_jobs)

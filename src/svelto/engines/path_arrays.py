@@ -35,6 +35,7 @@ def pack_paths(
     shift: FloatArray,
     stored: bool,
     vectors: Any = None,
+    reach: float = np.inf,
 ) -> dict[str, Any]:
     """Fields of `_core.PathStage`; native code checks them.
 
@@ -58,6 +59,8 @@ def pack_paths(
         Whether rows walk by their stored features.
     vectors : array or CSR matrix, optional
         What the columns number; default: the support vectors.
+    reach : float
+        Largest squared distance from `shift` (from zero where rows are not shifted) of a row that is trusted.
     """
     kernel = machine.kernel
     n_leaves, height, n_scores = coef.shape
@@ -107,6 +110,7 @@ def pack_paths(
         "error": by_score(error),
         "low": by_score(low),
         "high": by_score(high),
+        "reach": float(np.float32(min(reach, float(np.finfo(np.float32).max)))),
     }
     if slope is not None and not width:
         fields["slope"] = padded_rows(slope[:, 0])

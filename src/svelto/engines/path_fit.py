@@ -65,8 +65,9 @@ class Fit:
         weighted = self.Z * self.weight[:, None]
         self.gram = weighted.T @ self.Z
         start = np.vstack([start, np.zeros((len(self.gram) - len(start), start.shape[1]))])
-        self.penalised = self.gram + np.diag(penalty(self.gram))
+        self.penalised = self.gram.copy()
         self.penalised[: len(prior), : len(prior)] += prior
+        self.penalised += np.diag(penalty(self.penalised))
         change = np.linalg.solve(self.penalised, weighted.T @ self.target - self.gram @ start)
         result: FloatArray = start + change
         return result

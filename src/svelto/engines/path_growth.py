@@ -3,7 +3,7 @@
 Where the paper fixes a coefficient when its column is chosen, here every node fits all values on its path again, by
 least squares towards the scores of its own rows. Features that cost no kernel value (a constant, and for vectors the
 features themselves) take part in the fit. A node with few rows stays close to its parent: it is fitted as if
-`prior_rows` more rows, spread like the parent's, agreed with the parent's coefficients.
+`prior_rows` more rows, spread like the parent's, agreed with the fit before it, the first of which is the parent's.
 
     column    the one whose part outside the span of the path explains most of the residual (orthogonal matching
               pursuit)
@@ -42,6 +42,10 @@ MIXED_SCORES: Final = 8
 MOST_TESTS: Final = 100
 # A column whose part outside the span of the path is below this share of it is in that span, as far as float32 tells.
 INDEPENDENT: Final = 1e-6
+# A node whose rows have a mean square error below this share of the mean square score is not split further.
+NEGLIGIBLE: Final = 1e-6
+# A column must lower the held-out loss by this share to be worth its evaluation.
+LEAST_GAIN: Final = 1e-3
 # Values of columns that are made float64 at a time (4 MB), and from how many on threads share the work.
 PIECE_VALUES: Final = 500_000
 SHARED_VALUES: Final = 2_000_000
@@ -86,6 +90,8 @@ class _Grower:
         self.order = np.arange(len(sample), dtype=np.int64)
         self.q = sample.free.shape[1]
         n_scores = sample.target.shape[1]
+        squares = sample.weight @ (sample.target**2).sum(axis=1)
+        self.negligible = NEGLIGIBLE * float(squares) / max(float(sample.weight.sum()), 1e-300)
         self.mix: FloatArray | None = None
         if n_scores > MIXED_SCORES:
             signs = np.random.default_rng([seed, 5]).integers(0, 2, size=(n_scores, MIXED_SCORES))
@@ -133,17 +139,16 @@ class _Grower:
         best: tuple[float, Node | Leaf] = check.loss(coef), self._leaf(coef)
         column, search = -1, None
         if len(path) < growth.max_evals:
-            search = _ColumnSearch(self, fit, first, last)
+            search = _ColumnSearch(self, fit, first, last, path)
             column = search.best(fit, coef)
-            if column < 0:
-                return best  # no column explains anything more
-            path = [*path, column]
-            coef = _join(fit, check, search, column, coef, prior)
-            best = min(best, (check.loss(coef), Node(column, (self._leaf(coef),))), key=_first)
+            if column >= 0:
+                path = [*path, column]
+                coef = _join(fit, check, search, column, coef, prior)
+                best = min(best, (check.loss(coef), Node(column, (self._leaf(coef),))), key=_first)
         split = self._split(fit, coef, len(path), first, last) if n_tests < MOST_TESTS else None
         below_prior = growth.prior_rows / len(fit.Z) * fit.gram
         side, held_left = _sides(fit, check, split, self.q)
-        if search is not None:
+        if search is not None and column >= 0:
             best = min(best, self._chain(fit, check, search, path, coef, prior), key=_first)
         del fit, check, search  # their rows are about to be reordered, and memory is for the children
         if split is None:
@@ -174,7 +179,7 @@ class _Grower:
             path, taken = [*path, column], [*taken, column]
             coef = _join(fit, check, search if len(path) < self.growth.max_evals else None, column, coef, prior)
             loss = check.loss(coef)
-            if loss < best:
+            if loss < (1.0 - LEAST_GAIN) * best:
                 best, columns, best_coef = loss, list(taken), coef
         subtree: Node | Leaf = self._leaf(best_coef)
         for column in reversed(columns):
@@ -189,45 +194,29 @@ class _Grower:
 
     def _split(self, fit: Fit, coef: FloatArray, n_values: int, first: int, last: int) -> tuple[int, float] | None:
         """The position on the path and the threshold that the best test compares; None where rows are too few."""
-        n, min_rows = last - first, self.growth.min_rows
-        if n < 2 * min_rows or n_values == 0:
+        min_rows = self.growth.min_rows
+        if last - first < 2 * min_rows or n_values == 0 or fit.loss(coef) <= self.negligible * float(fit.weight.sum()):
             return None
-        found = compare_tests(fit, coef, n_values, self.q, min_rows, self.growth.prior_rows)
-        if len(found) > 1 and self.growth.look_ahead > 1:
+        residuals = self.mixed(fit.residuals(coef))
+        found = compare_tests(fit.Z, fit.weight, residuals, fit.gram, n_values, min_rows, self.growth.prior_rows)
+        if len(found) > 1 and self.growth.look_ahead > 1 and n_values < self.growth.max_evals:
             several = found[: self.growth.look_ahead]
-            found = [min(several, key=lambda test: self._ahead(fit, coef, test, first, last))]
+            found = [min(several, key=lambda test: self._ahead(fit, residuals, test, first, last))]
         return (found[0].position, found[0].threshold) if found else None
 
-    def _ahead(self, fit: Fit, coef: FloatArray, test: Test, first: int, last: int) -> float:
+    def _ahead(self, fit: Fit, residuals: FloatArray, test: Test, first: int, last: int) -> float:
         """Loss of a test after one more column on either side, estimated."""
         side = np.ascontiguousarray(fit.Z[:, 1 + self.q + test.position] > test.threshold, dtype=np.uint8)
-        residuals = np.empty_like(fit.target)
+        left = residuals.copy()
         for number in (0, 1):
             rows = side == number
-            residuals[rows] = fit.target[rows] - fit.Z[rows] @ (coef + test.change[number])
-        norms, products = self.sums(first, last, side, fit.weight, residuals)
+            left[rows] -= fit.Z[np.ix_(rows, test.used)] @ test.change[number]
+        m = self.sample.values.shape[1]
+        norms, products = np.empty((2, m)), np.empty((2, left.shape[1], m))
+        threads = self.n_threads if (last - first) * m > SHARED_VALUES else 1
+        _core.column_sums(self.sample.values, first, last, side, fit.weight, left, norms, products, threads)
         gain = (products**2).sum(axis=1) / np.maximum(norms, np.finfo(np.float64).tiny)
         return test.loss - float(gain.max(axis=1).sum())
-
-    def sums(
-        self, first: int, last: int, side: NDArray[np.uint8], weight: FloatArray, residuals: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Norms (2, m) and products with the residuals (2, P, m) of all columns, for either side."""
-        residuals = self.mixed(residuals)
-        m = self.sample.values.shape[1]
-        norms, products = np.empty((2, m)), np.empty((2, residuals.shape[1], m))
-        _core.column_sums(
-            self.sample.values,
-            first,
-            last,
-            side,
-            np.ascontiguousarray(weight),
-            np.ascontiguousarray(residuals),
-            norms,
-            products,
-            self.n_threads if (last - first) * m > SHARED_VALUES else 1,
-        )
-        return norms, products
 
     def mixed(self, residuals: FloatArray) -> FloatArray:
         """Residuals of a few scores: the machine's own, or random mixtures that keep sums of squares on average."""
@@ -241,8 +230,9 @@ class _ColumnSearch:
     projection, which takes one product of the column with each feature.
     """
 
-    def __init__(self, grower: _Grower, fit: Fit, first: int, last: int) -> None:
+    def __init__(self, grower: _Grower, fit: Fit, first: int, last: int, path: list[int]) -> None:
         self.grower, self.first, self.last, self.weight = grower, first, last, fit.weight
+        self.taken = list(path)
         self.norms = np.empty(grower.sample.values.shape[1])
         self.G = self._products(fit.Z, with_norms=True)
 
@@ -271,20 +261,28 @@ class _ColumnSearch:
 
     def extend(self, column: int) -> None:
         """One more column on the path."""
+        self.taken.append(column)
         values = self.grower.sample.values[self.first : self.last, column]
         self.G = np.vstack([self.G, self._products(values[:, None].astype(np.float64))])
+
+    def _inside(self, gram: FloatArray) -> FloatArray:
+        """Squared lengths of the columns' parts in the span of the features, in the metric of `gram`."""
+        # With features of unit length rounding cannot make the matrix indefinite.
+        length = np.sqrt(np.diagonal(gram))
+        length[length == 0.0] = 1.0
+        unit = gram / np.outer(length, length) + 1e-9 * np.eye(len(length))
+        inside = solve_triangular(np.linalg.cholesky(unit), self.G / length[:, None], lower=True)
+        return np.asarray(np.einsum("fm,fm->m", inside, inside))
 
     def best(self, fit: Fit, coef: FloatArray) -> int:
         """The next column; -1 where none explains anything."""
         products = self._products(self.grower.mixed(fit.residuals(coef)))
-        # With features of unit length rounding cannot make the matrix indefinite.
-        length = np.sqrt(np.diagonal(fit.penalised))
-        unit = fit.penalised / np.outer(length, length) + 1e-9 * np.eye(len(length))
-        inside = solve_triangular(np.linalg.cholesky(unit), self.G / length[:, None], lower=True)
-        outside = self.norms - np.einsum("fm,fm->m", inside, inside)
-        usable = outside > INDEPENDENT * self.norms
+        # What the fit may make of the span is held by the prior; what repeats the span brings nothing, prior or not.
+        outside = self.norms - self._inside(fit.penalised)
+        usable = self.norms - self._inside(fit.gram) > INDEPENDENT * self.norms
         gain = np.zeros(len(outside))
         np.divide((products**2).sum(axis=0), outside, out=gain, where=usable)
+        gain[self.taken] = 0.0
         column = int(np.argmax(gain))
         return column if gain[column] > 0.0 else -1
 

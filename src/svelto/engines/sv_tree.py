@@ -5,7 +5,7 @@ leaf makes a score of all values on the path (`path_tree`). Only kernel values a
 that the kernel takes: vectors, strings, graphs. Trees are grown in `sv_tree_build`.
 
 The error scale of a score is the root mean square error of its leaf, seen on rows that had no part in fitting it; it
-is infinite for scores far outside the range that the machine has in that leaf.
+is infinite for scores far outside the range that the machine has in that leaf, and for vectors far outside the data.
 
 Invariant: no row costs more than `max_evals` kernel values for each tree, and its answer depends on the row alone.
 """
@@ -143,6 +143,8 @@ class ValueTree:
         Error scales of its leaves.
     shift : ndarray of shape (n_features,) or None
         Taken off rows before they become float32.
+    reach : float
+        Largest squared distance from `shift` of a row that is like those of the leaves (vectors).
     """
 
     machine: KernelMachine
@@ -151,6 +153,7 @@ class ValueTree:
     trust: Trust
     shift: FloatArray | None = None
     stored: bool = False
+    reach: float = np.inf
     _native: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -170,6 +173,7 @@ class ValueTree:
                 np.zeros(self.vectors.shape[1]) if self.shift is None else self.shift,
                 self.stored,
                 self.vectors,
+                self.reach,
             )
             self._native = _core.PathStage(packed, instruction_level())
 

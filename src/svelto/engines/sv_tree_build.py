@@ -10,10 +10,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from svelto._inputs import n_rows_of
 from svelto._threads import thread_count
-from svelto._typing import FloatArray
+from svelto._typing import FloatArray, IndexArray, IntArray
 from svelto.cascade import settled_labels
 from svelto.engines.leaf_models import sign_weights
 from svelto.engines.packing import expand_rows
@@ -58,7 +59,7 @@ def build_sv_tree(
     if options.shared is False:
         return _grown(material, options, apart, seed, n_jobs)
     budget = options.max_evals or DEFAULT_EVALS
-    one = _grown(material, replace(options, max_evals=budget), [list(range(n_scores))], seed, n_jobs)
+    one = _grown(material, replace(options, max_evals=budget), [list(range(n_scores))], seed, n_jobs, keep=True)
     several = _grown(material, replace(options, max_evals=max(1, budget // n_scores)), apart, seed, n_jobs)
     return min((one, several), key=lambda stage: _disagreement(stage, material, n_jobs))
 
@@ -74,23 +75,42 @@ def _disagreement(stage: SVTree, material: Material, n_jobs: int | None) -> floa
 
 
 def _grown(
-    material: Material, options: SVTreeOptions, groups: list[list[int]], seed: int, n_jobs: int | None
+    material: Material,
+    options: SVTreeOptions,
+    groups: list[list[int]],
+    seed: int,
+    n_jobs: int | None,
+    *,
+    keep: bool = False,
 ) -> SVTree:
-    """A tree for each group of scores."""
-    machine = material.machine
-    parts = []
+    """A tree for each group of scores; `keep`: the material is still needed."""
+    trees = []
     for number, scores in enumerate(groups):
         # Growing reorders the rows of the values; the next tree needs them as they are.
-        values = material.grow.values if number == len(groups) - 1 else material.grow.values.copy()
-        tree = _grow(material, values, options, scores, seed, n_jobs)
-        own = machine if len(scores) == machine.n_scores else _score_machine(machine, material.vectors)
+        is_last = number == len(groups) - 1 and not keep
+        values = material.grow.values if is_last else material.grow.values.copy()
+        trees.append(_grow(material, values, options, scores, seed, n_jobs))
+    machine, show = material.machine, material.show
+    used = np.unique(np.concatenate([tree.columns for tree in trees]))
+    vectors = _safe_indexing(material.vectors, used) if len(used) else material.vectors[:1]
+    parts = []
+    for grown, scores in zip(trees, groups, strict=True):
+        tree = replace(grown, column=_renumbered(grown.column, used))
+        own = machine if len(scores) == machine.n_scores else _score_machine(machine, vectors)
         bare = Trust(*(np.full(tree.constant.shape, v) for v in (1.0, -np.inf, np.inf)))
-        part = ValueTree(own, material.vectors, tree, bare, material.shift, material.stored)
+        part = ValueTree(own, vectors, tree, bare, material.shift, material.stored)
         trust = _trust(part, material, scores, n_jobs)
-        parts.append(ValueTree(own, material.vectors, tree, trust, material.shift, material.stored))
+        parts.append(ValueTree(own, vectors, tree, trust, material.shift, material.stored, material.reach))
     stage = SVTree(machine, parts, 0.0)
-    stage.mean_evals = float(stage.evaluations(material.show, n_jobs).mean())
+    stage.mean_evals = float(stage.evaluations(show, n_jobs).mean())
     return stage
+
+
+def _renumbered(column: IntArray, used: IndexArray) -> IntArray:
+    """Columns by their place among those in use; -1 stays."""
+    if not len(used):
+        return column
+    return np.where(column >= 0, np.searchsorted(used, column), -1).astype(np.int32)
 
 
 def _grow(
@@ -100,9 +120,11 @@ def _grow(
     threads = thread_count(n_jobs)
     if options.tree == "paper":
         coef = np.array(expand_rows(machine, machine.dual_coef))[scores]
+        # The tree of one pair has the support vectors of that pair.
+        own = np.flatnonzero((coef != 0.0).any(axis=0))
         root = grow_paper(
-            values,
-            coef,
+            values if len(own) == machine.n_sv else np.ascontiguousarray(values[:, own]),
+            coef[:, own],
             rows.scores[:, scores] - machine.intercept[scores],
             max_evals=options.max_evals,
             min_rows=options.min_rows or PAPER_ROWS,
@@ -112,7 +134,8 @@ def _grow(
             n_threads=threads,
         )
         tree = flatten(root, len(scores))
-        return replace(tree, constant=tree.constant + machine.intercept[scores])
+        column = np.where(tree.column >= 0, own[tree.column], -1).astype(np.int32)
+        return replace(tree, column=column, constant=tree.constant + machine.intercept[scores])
     default_rows = MIN_ROWS if machine.kernel.has_native_code else MIN_GIVEN_ROWS
     growth = Growth(
         options.max_evals or DEFAULT_EVALS,

@@ -24,6 +24,7 @@ from svelto._typing import FloatArray, IndexArray
 from svelto.engines import _basis
 from svelto.engines.exact import ValueEngine
 from svelto.engines.leaf_models import sign_weights
+from svelto.engines.path_arrays import OF_PRODUCTS
 from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTreeOptions
 from svelto.machine import KernelMachine
@@ -44,6 +45,8 @@ FEWEST_ROWS, MOST_ROWS = 1_000, 20_000
 HELD_OUT_SHARE: Final = 0.3
 # Rows are "stored" where no more than this share of their features is not zero.
 STORED_SHARE: Final = 0.25
+# Rows beyond this multiple of the largest squared distance from the mean are unlike the data.
+REACH: Final = 4.0
 # Kernel values of a piece of rows (32 MB).
 PIECE_VALUES: Final = 4_000_000
 
@@ -88,6 +91,7 @@ class Material:
     prefixes: list[list[int]]
     shift: FloatArray | None = None
     stored: bool = False
+    reach: float = np.inf
 
 
 # -- rows of vectors -----------------------------------------------------------------------------------------------
@@ -126,6 +130,9 @@ def from_vectors(
     def complete(part: FloatArray, scores: FloatArray) -> Rows:
         return Rows(_kernel_matrix(machine, part, vectors, mean), part, scores, _weight(machine, scores))
 
+    stored = bool(np.count_nonzero(X) <= STORED_SHARE * X.size)
+    moves = not stored and machine.kernel.name not in OF_PRODUCTS
+    shift = X.mean(axis=0) if moves else np.zeros(X.shape[1])
     nothing = Rows(np.empty((0, 0), dtype=np.float32), prune[:0], exact[:0], np.empty(0))
     return Material(
         machine,
@@ -136,8 +143,9 @@ def from_vectors(
         Query(show),
         score(show),
         prefixes,
-        X.mean(axis=0),
-        bool(np.count_nonzero(X) <= STORED_SHARE * X.size),
+        shift,
+        stored,
+        REACH * float(((X - shift) ** 2).sum(axis=1).max()),
     )
 
 
@@ -231,12 +239,9 @@ def from_objects(
     n_held = int(HELD_OUT_SHARE * n) if n >= 4 and (options.tree != "paper" or with_errors) else 0
     held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
     engine = ValueEngine(machine)
-    grow_values, grow_scores = _object_values(engine, X, kept)
-    held_values, held_scores = _object_values(engine, X, held) if n_held else (grow_values, grow_scores)
-    mean = np.zeros(machine.n_sv) if options.tree == "paper" else grow_values.mean(axis=0, dtype=np.float64)
-    grow_values -= mean.astype(np.float32)
-    if n_held:
-        held_values -= mean.astype(np.float32)
+    mean = np.zeros(machine.n_sv) if options.tree == "paper" else None
+    grow_values, grow_scores, mean = _object_values(engine, X, kept, mean)
+    held_values, held_scores, _ = _object_values(engine, X, held, mean) if n_held else (grow_values, grow_scores, mean)
 
     def complete(values: Values, scores: FloatArray) -> Rows:
         return Rows(values, np.empty((len(scores), 0)), scores, _weight(machine, scores))
@@ -245,7 +250,7 @@ def from_objects(
     return Material(
         machine,
         machine.support_vectors,
-        mean.astype(np.float32).astype(np.float64),
+        mean,
         complete(grow_values, grow_scores),
         complete(held_values if n_held else held_values.copy(), held_scores),
         Query(_safe_indexing(X, shown)),
@@ -254,8 +259,10 @@ def from_objects(
     )
 
 
-def _object_values(engine: ValueEngine, X: Any, which: IndexArray) -> tuple[Values, FloatArray]:
-    """Kernel values (float32) and scores of some objects."""
+def _object_values(
+    engine: ValueEngine, X: Any, which: IndexArray, mean: FloatArray | None
+) -> tuple[Values, FloatArray, FloatArray]:
+    """Kernel values less the columns' means (float32), scores, and the means: those of the first piece if not given."""
     machine = engine.machine
     values = np.empty((len(which), machine.n_sv), dtype=np.float32)
     scores = np.empty((len(which), machine.n_scores))
@@ -263,6 +270,8 @@ def _object_values(engine: ValueEngine, X: Any, which: IndexArray) -> tuple[Valu
     for start in range(0, len(which), step):
         part = slice(start, start + step)
         found = engine.kernel_values(_safe_indexing(X, which[part]), start)
-        values[part] = found
+        mean = found.mean(axis=0) if mean is None else mean
+        values[part] = found - mean
         scores[part] = engine.vote(found)[1]
-    return values, scores
+    assert mean is not None
+    return values, scores, mean

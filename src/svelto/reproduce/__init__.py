@@ -5,6 +5,7 @@ from that file alone. Files appear whole or not at all, and a table's JSON grows
 finished survives an interruption, and `resume` goes on from there.
 
 `s0`: Pham and Smeulders, "Metric tree partitioning and Taylor approximation for fast support vector classification".
+`s1`: Ukkonen, "The support vector tree".
 `s3`: Acevedo-Rodriguez et al., "Computational load reduction in decision functions using support vector machines".
 """
 
@@ -19,14 +20,16 @@ from svelto.reproduce._s0_figure import FIGURE2
 from svelto.reproduce._s3_lists import FIGURE4 as S3_FIGURE4
 from svelto.reproduce._s3_trace import TABLE1 as S3_TABLE1
 from svelto.reproduce.s0 import TABLE1, TABLE2
+from svelto.reproduce.s1 import TABLE1 as S1_TABLE1
 from svelto.reproduce.s3 import TABLE2 as S3_TABLE2
 from svelto.reproduce.s3 import TABLE3 as S3_TABLE3
 
 __all__ = ["EXPERIMENTS", "Interrupted", "run"]
 
 _S0: Final = (TABLE1, TABLE2, FIGURE2)
+_S1: Final = (S1_TABLE1,)
 _S3: Final = (S3_TABLE1, S3_TABLE2, S3_TABLE3, S3_FIGURE4)
-EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S3)}
+EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S3)}
 DEFAULT_OUTPUT: Final = Path("docs") / "reproduction"
 
 
