@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from sklearn.datasets import make_moons
@@ -82,6 +84,22 @@ def test_the_same_seed_gives_the_same_tree(boosted):
     for options in ({}, {"tree": "paper"}):
         found = [svelto.path_tree(terms, random_state=3, n_jobs=n, **options).predict(new) for n in (1, 1)]
         np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["paper", "refitted"])
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e12, 1e60])
+def test_the_size_of_terms_does_not_matter(boosted, kind, size):
+    terms, new, _ = boosted
+    options = {"tree": kind, "max_evals": 6, "random_state": 0}
+    expected = svelto.path_tree(terms / np.abs(terms).max(), **options).predict(new / np.abs(terms).max())
+    found = svelto.path_tree(terms * size, **options).predict(new * size)
+    assert np.corrcoef(found, expected)[0, 1] > 0.999
+
+
+def test_a_tree_that_would_not_fit_memory_is_refused(boosted, monkeypatch):
+    monkeypatch.setattr(sys.modules["svelto.path_tree"], "MOST_BYTES", 100)  # the name is that of the function too
+    with pytest.raises(ValueError, match=r"leaves, paths of up to 8 values and 1 score\(s\).*Limit it with max_evals"):
+        svelto.path_tree(boosted[0], max_evals=8)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_tree_for_centred_values_becomes_one_for_plain_values(d):
         root, mean = random_root(rng, 5, depth=5, n_scores=2, d=d), whole_numbers(rng, 5)
         mu, sd = whole_numbers(rng, d), 2.0 ** rng.integers(-1, 3, size=d)  # divisions stay exact
         terms, X = whole_numbers(rng, 40, 5), whole_numbers(rng, 40, d)
-        plain = flatten(as_they_are(root, mean, mu, sd), 2)
+        plain = as_they_are(flatten(root, 2), mean, 1.0, mu, sd)
         found = plain.scores(plain.walk(ask(terms), 40), X if d else None)
         expected = [slow_walk(root, t, (x - mu) / sd)[0] for t, x in zip(terms - mean, X, strict=True)]
         assert_array_equal(found, expected)

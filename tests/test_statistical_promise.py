@@ -104,7 +104,7 @@ def test_new_rows_and_support_vector_trees(name):
         assert fast.report.agreement_bound >= agreement
         broken += agreement_of(fast, sample, truth, **tolerance) < agreement
         settled.append(fast.report.work["share settled by sv_tree"])
-    assert np.mean(settled) > 0.03  # the promise is not kept by doing nothing
+    assert np.mean(settled) > 0.02  # the promise is not kept by doing nothing
     assert broken <= most_broken(12)
 
 
@@ -145,7 +145,7 @@ def check_training_rows(case, runs):
         assert fast.report.agreement_bound >= 0.97
         broken += agreement_of(fast, new, truth) < 0.97
         settled.append(1.0 - fast.report.work["share settled by exact"])
-    assert np.mean(settled) > 0.03  # the promise is not kept by doing nothing
+    assert np.mean(settled) > 0.02  # the promise is not kept by doing nothing
     assert broken <= most_broken(runs)
 
 

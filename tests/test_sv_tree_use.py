@@ -165,10 +165,10 @@ def test_training_objects_are_recognised():
     X = [*machine.support_vectors, *make(300, 1)]
     with pytest.raises(ValueError, match="X holds objects that the machine was trained on") as caught:
         accelerate(machine, X, agreement=0.9)
-    assert "(100% of its support vectors looked for were found)" in str(caught.value)
+    assert "(100% are among its support vectors, or these among them)" in str(caught.value)
     assert str(caught.value).endswith("as X_calibration, or agreement=None for no promise.")
     with pytest.raises(ValueError, match=r"^X_calibration holds objects that the machine was trained on"):
-        accelerate(machine, X, agreement=0.9, X_calibration=X)
+        accelerate(machine, make(300, 2), agreement=0.9, X_calibration=X)
     assert accelerate(machine, X, agreement=None).report.promise == "none"
     machine, make = objects("precomputed", "two classes")
     with pytest.raises(ValueError, match="Rows of a precomputed kernel do not tell whether the machine") as caught:
@@ -335,3 +335,44 @@ def test_kernel_functions_that_return_nonsense():
         with pytest.raises(ValueError, match="kernel") as caught:
             fast.predict(Z)
         assert message in str(caught.value)
+
+
+# -- what must not be ignored or miscounted ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "options"),
+    [
+        ("paper", {"prune": False}),
+        ("paper", {"look_ahead": 2}),
+        ("refitted", {"n_starts": 5}),
+        ("refitted", {"scale": False}),
+    ],
+)
+def test_options_of_the_other_tree_are_refused(tree, options):
+    (name, value), machine = next(iter(options.items())), random_machine(n_sv=10, d=4)
+    with pytest.raises(ValueError, match=f"{name} is {value!r}, but tree='{tree}' has no such option"):
+        accelerate(machine, rows(50), agreement=None, tree=tree, **options)
+
+
+def test_trees_apart_ask_for_a_value_once():
+    machine, make = objects("function", "four classes")
+    asked = []
+
+    def counting(A, B):
+        asked.append(len(A) * len(B))
+        return machine.kernel.function(A, B)
+
+    counted = replace(machine, kernel=replace(machine.kernel, function=counting))
+    fast = accelerate(counted, make(200, 1), agreement=None, shared=False, max_evals=3, random_state=0)
+    Z = make(50, 3)
+    asked.clear()
+    fast.predict(Z)
+    assert sum(asked) == int(stage_of(fast).evaluations(Query(Z)).sum())
+
+
+def test_a_machine_whose_vectors_are_all_zero():
+    machine = replace(random_machine(n_sv=5, d=4, task="regression"), dual_coef=np.zeros((1, 5)))
+    for tree in ("paper", "refitted"):
+        fast = accelerate(machine, rows(100), agreement=None, tree=tree)
+        np.testing.assert_allclose(fast.predict(rows(20)), machine.intercept[0], atol=1e-6)

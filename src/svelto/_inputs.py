@@ -100,9 +100,11 @@ def check_rows(X: Any, n_features: int | None) -> Rows:
 
 def check_objects(X: Any) -> Any:
     """Objects of any kind: only the kernel function knows what is right. They must be countable, and rows of slices."""
+    if isinstance(X, (str, bytes)) or not (hasattr(X, "shape") or hasattr(X, "__len__")):
+        raise TypeError(f"X is a {type(X).__name__}; expected a sequence of objects. Use [X] for a single one.")
     if sparse.issparse(X):
         X = X.tocsr()
-    n = X.shape[0] if hasattr(X, "shape") else len(X)
+    n = n_rows_of(X)
     if n == 0:
         raise ValueError("X has no rows; expected at least one to predict.")
     return X

@@ -39,8 +39,8 @@ def accelerate(
     model : estimator, Pipeline, KernelMachine or path
         A fitted scikit-learn model (see `KernelMachine.from_sklearn`), a machine, or the path of a LIBSVM model file.
     X : array-like, optional
-        Unlabelled rows like those to come (the training rows will do); "exact" needs none, and to "bounded" they are a
-        help.
+        Unlabelled rows like those to come (the training rows will do, but for a promise about objects of a Python
+        kernel or about rows of a precomputed one); "exact" needs none, and to "bounded" they are a help.
     method : {"auto", "exact", "bounded", "taylor_tree", "sv_tree", "reduced_set"}, default="auto"
         "exact" evaluates the whole sum and gives the labels of the float64 machine. "bounded" gives the same labels and
         stops a sum where the rest cannot change them: for few features and many support vectors, or for kernel

@@ -79,8 +79,8 @@ def assemble(
         )
     if X is None:
         raise ValueError(
-            f"method={method!r} learns from rows: pass X, unlabelled rows like those to come (the training rows will "
-            "do)."
+            f"method={method!r} learns from rows: pass X, unlabelled rows like those to come (of vectors the training "
+            "rows will do)."
         )
     seed = int(check_random_state(random_state).randint(2**31))
     rows, given = read_rows(machine, X, X_calibration, method, seed, least=5 if agreement is not None else 2)
@@ -213,7 +213,8 @@ def _report(
     if calibrator is not None and certificate is not None:
         promise = "exact" if certificate.is_exact else "statistical"
         rows = calibrator.rows
-        found = f"likeness of the rows to training rows {rows.support_share:.0%}"
+        likeness = "unknown" if rows.support_share is None else f"{rows.support_share:.0%}"
+        found = f"likeness of the rows to training rows {likeness}"
         details["calibration rows"] = f"{rows.source}, {n_rows_of(rows.check)} checked; {found}"
         details["disagreements among them"] = certificate.n_wrong
         if promise == "exact":

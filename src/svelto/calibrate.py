@@ -35,10 +35,13 @@ from svelto.guarantee import (
     widened,
 )
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods, object_share, support_share
+from svelto.oracle import Neighbourhoods, support_share
+from svelto.same_objects import object_share
 
 # X counts as training rows if it holds more than this share of the support vectors.
 TRAINING_SHARE: Final = 0.02
+# Objects given for calibration are refused beyond this share; below there may just be few different ones.
+TRAINED_OBJECTS: Final = 0.5
 # Of rows to be held out: at most this share of X, and about this multiple of the rows that a flawless check needs.
 HELD_OUT_SHARE: Final = 0.4
 HELD_OUT_NEEDS: Final = 8.0
@@ -68,15 +71,15 @@ class CalibrationRows:
     ----------
     source : str
         "given", "held out" or "stand-ins".
-    support_share : float
-        Share of the machine's support vectors found among the rows.
+    support_share : float or None
+        Share of the machine's support vectors found among the rows; None: nobody can tell.
     """
 
     build: Any
     choose: Rows
     check: Rows
     source: str
-    support_share: float
+    support_share: float | None
     step: float = 0.0
 
 
@@ -125,17 +128,26 @@ def gather_objects(
     """The same for objects, of which no stand-ins can be made: given, or held out of X."""
     given = X if X_calibration is None else X_calibration
     advice = "Pass objects that the machine was not trained on as X_calibration, or agreement=None for no promise."
-    if machine.kernel.name == "precomputed" and X_calibration is None:
+    unknown = machine.kernel.name == "precomputed"
+    if unknown and X_calibration is None:
         raise ValueError(
             "Rows of a precomputed kernel do not tell whether the machine was trained on them, and a promise can only "
             f"be checked on new ones. {advice}"
         )
-    share = 0.0 if machine.kernel.name == "precomputed" else object_share(machine, given)
-    if share > TRAINING_SHARE:
+    share = 0.0 if unknown else object_share(machine, given)
+    if share > (TRAINING_SHARE if X_calibration is None else TRAINED_OBJECTS):
         name = "X" if X_calibration is None else "X_calibration"
         raise ValueError(
-            f"{name} holds objects that the machine was trained on ({share:.0%} of its support vectors looked for were "
-            f"found), and a promise can only be checked on new ones. {advice}"
+            f"{name} holds objects that the machine was trained on ({share:.0%} are among its support vectors, or "
+            f"these among them), and a promise can only be checked on new ones. {advice}"
+        )
+    if share > TRAINING_SHARE:
+        warnings.warn(
+            f"{share:.0%} of X_calibration are among the support vectors, or these among them. If the machine was "
+            "trained on those objects, the promise is worth less than it says; where new objects often equal old ones, "
+            "all is well.",
+            UserWarning,
+            stacklevel=5,
         )
     n = n_rows_of(given)
     order = np.random.default_rng([seed, 1]).permutation(n)
@@ -145,7 +157,8 @@ def gather_objects(
         held = int(min(HELD_OUT_SHARE * n, max(0.2 * n, HELD_OUT_NEEDS * rows_needed(rate, confidence))))
         choose_rows, check_rows = order[: held // 2], order[held // 2 : held]
         build, source = _safe_indexing(X, np.sort(order[held:])), "held out"
-    return CalibrationRows(build, _safe_indexing(given, choose_rows), _safe_indexing(given, check_rows), source, share)
+    first, second = (_safe_indexing(given, np.sort(part)) for part in (choose_rows, check_rows))
+    return CalibrationRows(build, first, second, source, None if unknown else share)
 
 
 def trace_stage(

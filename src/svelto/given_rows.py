@@ -6,9 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from svelto._inputs import checked_rows, dense_sample, make_query, n_rows_of
+from svelto._inputs import check_finite, checked_rows, dense_sample, make_query, n_rows_of
 from svelto._typing import FloatArray, Rows
 from svelto.machine import KernelMachine
+from svelto.same_objects import without
 
 # Largest difference of a value from its feature's mean.
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -26,6 +27,7 @@ def read_rows(
     _check_enough("X", rows, least)
     if given is not None:
         _check_enough("X_calibration", given, LEAST_CALIBRATION)
+        rows = _other_rows(rows, given, least)
     dense = dense_sample(rows, seed)
     if (dense == dense[0]).all():
         raise ValueError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
@@ -39,10 +41,28 @@ def _objects(machine: KernelMachine, X: Any, X_calibration: Any, least: int) -> 
         if given is None:
             found.append(None)
             continue
-        rows = make_query(machine, given).rows
+        try:
+            rows = make_query(machine, given).rows
+            if machine.kernel.name == "precomputed":
+                check_finite(rows, rows)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
         _check_enough(name, rows, fewest)
         found.append(rows)
+    if found[1] is not None:
+        found[0] = _other_rows(found[0], found[1], least)
     return found[0], found[1]
+
+
+def _other_rows(rows: Rows, given: Rows, least: int) -> Rows:
+    """Rows to build on that are not among those to calibrate on: what is learned by heart proves nothing."""
+    others = without(rows, given)
+    if n_rows_of(others) < least:
+        raise ValueError(
+            f"All but {n_rows_of(others)} of the {n_rows_of(rows)} rows of X are in X_calibration too, and a promise "
+            "can only be checked on rows that nothing was built on. Pass other rows as X_calibration, or leave it out."
+        )
+    return others
 
 
 def _check_enough(name: str, rows: Rows, least: int) -> None:

@@ -19,7 +19,6 @@ from typing import Final, Literal
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import _safe_indexing
 
 from svelto import _core
 from svelto._threads import thread_count
@@ -45,11 +44,6 @@ SHIFT_STEP: Final = 0.7
 SAME: Final = 1e-5
 # Rows and support vectors that are looked for among each other.
 SHARE_ROWS: Final = 500
-# Support vectors that are looked for among objects, objects that are compared with each, and the relative difference of
-# kernel values that is rounding.
-SHARE_OBJECTS: Final = 50
-SHARE_LIKE: Final = 5
-SAME_VALUE: Final = 1e-9
 
 
 class Neighbourhoods:
@@ -139,27 +133,6 @@ def support_share(machine: KernelMachine, X: Rows) -> float:
     # Medians, here and below: one wild value must not decide what is close.
     centre = np.zeros(vectors.shape[1]) if sparse.issparse(vectors) else np.median(vectors, axis=0)
     return max(_found(_sample(vectors, rng), X, centre), _found(_sample(X, rng), vectors, centre))
-
-
-def object_share(machine: KernelMachine, X: Rows) -> float:
-    """Share of some support vectors that are found among objects, by their kernel values alone.
-
-    Two objects are the same to a kernel where k(x, x) + k(s, s) - 2 k(x, s), their squared distance in feature space,
-    is zero up to rounding.
-    """
-    vectors, kernel = machine.support_vectors, machine.kernel
-    some = np.sort(np.random.default_rng(0).choice(machine.n_sv, size=min(machine.n_sv, SHARE_OBJECTS), replace=False))
-    sample = _safe_indexing(vectors, some)
-    values = np.asarray(kernel(X, sample), dtype=np.float64)
-    own = np.diagonal(np.asarray(kernel(sample, sample), dtype=np.float64))
-    found = 0
-    for column, norm in zip(values.T, own, strict=True):
-        for row in np.flatnonzero(np.abs(column - norm) <= SAME_VALUE * abs(norm))[:SHARE_LIKE]:
-            one = _safe_indexing(X, [int(row)])
-            if abs(float(np.asarray(kernel(one, one)).ravel()[0]) - norm) <= SAME_VALUE * abs(norm):
-                found += 1
-                break
-    return found / len(some)
 
 
 def _sample(X: Rows, rng: np.random.Generator) -> FloatArray:

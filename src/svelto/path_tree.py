@@ -13,9 +13,9 @@ Invariants: a child's number is larger than its parent's, so a walk ends; a row'
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -24,6 +24,8 @@ from svelto._options import check_choice, check_positive, check_whole
 from svelto._threads import check_n_jobs, thread_count
 from svelto._typing import FloatArray, IndexArray, IntArray
 
+# Coefficients of the leaves, in bytes.
+MOST_BYTES: Final = 2**30
 # fetch(rows, column) -> values of that column for these rows; rows are positions in ascending order.
 Fetch: TypeAlias = Callable[[IndexArray, int], Any]
 
@@ -121,20 +123,20 @@ class PathTree:
     def leaf_columns(self) -> IntArray:
         """Terms on the path to each leaf (n_leaves, height), -1 beyond its end."""
         result: IntArray = np.full((self.n_leaves, self.height), -1, dtype=np.int32)
-        for leaf, path in self._paths():
-            result[leaf, : len(path)] = path
+        for node, path in self._nodes():
+            if node < 0:
+                result[~node, : len(path)] = path
         return result
 
-    def _paths(self) -> Iterator[tuple[int, list[int]]]:
-        open_nodes: list[tuple[int, list[int]]] = [(0, [])]
-        while open_nodes:
-            node, path = open_nodes.pop()
-            if node < 0:
-                yield ~node, path
-                continue
-            path = [*path, int(self.column[node])] if self.column[node] >= 0 else path
-            for child in {int(c) for c in self.children[node]}:
-                open_nodes.append((child, path))
+    def _nodes(self) -> Iterator[tuple[int, list[int]]]:
+        """Nodes and leaves (as ~l) with the terms on the way, their own included."""
+        waiting: list[tuple[int, list[int]]] = [(0, [])]
+        while waiting:
+            node, path = waiting.pop()
+            if node >= 0:
+                path = [*path, int(self.column[node])] if self.column[node] >= 0 else path
+                waiting += [(child, path) for child in {int(c) for c in self.children[node]}]
+            yield node, path
 
     def walk(self, fetch: Fetch, n_rows: int) -> Walk:
         """Send rows down the tree; `fetch` is asked for the values of a node's rows, node by node."""
@@ -164,12 +166,15 @@ class PathTree:
 
     def scores(self, walk: Walk, X: FloatArray | None = None) -> FloatArray:
         """Scores (n, n_scores) of rows that have walked; X are the rows themselves, for trees with a slope."""
-        result: FloatArray = self.constant[walk.leaf] + np.einsum("nh,nhp->np", walk.values, self.coef[walk.leaf])
-        if self.slope is not None:
-            assert X is not None
-            for leaf in np.unique(walk.leaf):
-                rows = np.flatnonzero(walk.leaf == leaf)
-                result[rows] += X[rows] @ self.slope[leaf].T
+        result: FloatArray = self.constant[walk.leaf]
+        order = np.argsort(walk.leaf, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(walk.leaf[order])) + 1):
+            if len(rows):
+                leaf = walk.leaf[rows[0]]
+                result[rows] += walk.values[rows] @ self.coef[leaf]
+                if self.slope is not None:
+                    assert X is not None
+                    result[rows] += X[rows] @ self.slope[leaf].T
         return result
 
     def predict(self, terms: Any, n_rows: int | None = None) -> FloatArray:
@@ -241,6 +246,12 @@ def flatten(root: Node | Leaf, n_scores: int) -> PathTree:
                 numbers.append(len(nodes) - 1)
         children.append((numbers[0], numbers[-1]))
     height = max(len(leaf.coef) for leaf in leaves)
+    size = 8 * len(leaves) * height * n_scores
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"The tree has {len(leaves)} leaves, paths of up to {height} values and {n_scores} score(s): its "
+            f"coefficients would take {size / 2**30:.1f} GiB. Limit it with max_evals."
+        )
     coef = np.zeros((len(leaves), height, n_scores))
     for number, leaf in enumerate(leaves):
         coef[number, : len(leaf.coef)] = leaf.coef
@@ -257,19 +268,22 @@ def flatten(root: Node | Leaf, n_scores: int) -> PathTree:
 
 
 def as_they_are(
-    node: Node | Leaf, mean: FloatArray, mu: FloatArray, sd: FloatArray, path: tuple[int, ...] = ()
-) -> Node | Leaf:
-    """A tree that was grown on values less their columns' `mean`, and on features (x - mu) / sd, for plain ones."""
-    if isinstance(node, Leaf):
-        constant = node.constant - mean[list(path)] @ node.coef
-        if node.slope is None:
-            return Leaf(node.coef, constant)
-        slope = node.slope / sd
-        return Leaf(node.coef, constant - slope @ mu, slope)
-    path = (*path, node.column) if node.column >= 0 else path
-    threshold = node.threshold + (float(mean[path[node.test]]) if node.test >= 0 else 0.0)
-    children = tuple(as_they_are(child, mean, mu, sd, path) for child in node.children)
-    return Node(node.column, children, node.test, threshold)
+    tree: PathTree, mean: FloatArray, unit: float, mu: FloatArray, sd: FloatArray, size: float = 1.0
+) -> PathTree:
+    """A tree of scores f / size, values (v - mean) / unit and features (x - mu) / sd, for plain ones."""
+    columns = tree.leaf_columns
+    means = np.where(columns >= 0, mean[columns], 0.0)  # beyond the end of a path the coefficients are zero
+    coef = tree.coef * (size / unit)
+    constant = tree.constant * size - np.einsum("lh,lhp->lp", means, coef)
+    slope = tree.slope
+    if slope is not None:
+        slope = slope * size / sd
+        constant = constant - slope @ mu
+    tested = np.zeros(len(tree.column))
+    for node, path in tree._nodes():
+        if node >= 0 and tree.test[node] >= 0:
+            tested[node] = mean[path[tree.test[node]]]
+    return replace(tree, threshold=tree.threshold * unit + tested, coef=coef, constant=constant, slope=slope)
 
 
 def path_tree(
@@ -351,25 +365,35 @@ def path_tree(
         raise ValueError(f"held_out is {held_out!r}; expected a share between 0 and 1.")
     check_n_jobs(n_jobs)
     threads, seed = thread_count(n_jobs), int(check_random_state(random_state).randint(2**31))
-    n_scores = target.shape[1]
+    n_scores, nothing = target.shape[1], np.empty(0)
+    unit, size = unit_of(matrix), unit_of(target)
+    target = target / size
     if tree == "paper":
         coef = np.ones((n_scores, matrix.shape[1]))
         rng = np.random.default_rng(seed)
         limits = {"max_evals": max_evals, "min_rows": min_rows or 5, "n_starts": n_starts, "scale": scale}
-        values = np.ascontiguousarray(matrix, dtype=np.float32)
-        return flatten(grow_paper(values, coef, target, **limits, rng=rng, n_threads=threads), n_scores)
+        values = np.ascontiguousarray(matrix / unit, dtype=np.float32)
+        grown = flatten(
+            grow_paper(values, coef * (unit / size), target, **limits, rng=rng, n_threads=threads), n_scores
+        )
+        return as_they_are(grown, np.zeros(matrix.shape[1]), unit, nothing, nothing, size)
     order = np.random.default_rng(seed).permutation(len(matrix))
     n_held = min(max(int(float(held_out) * len(matrix)), 1), len(matrix) - 1)
     mean = matrix.mean(axis=0)
 
     def sample(rows: IndexArray) -> Sample:
-        values = np.ascontiguousarray(matrix[rows] - mean, dtype=np.float32)
+        values = np.ascontiguousarray((matrix[rows] - mean) / unit, dtype=np.float32)
         return Sample(values, np.empty((len(rows), 0)), target[rows], np.ones(len(rows)))
 
     growth = Growth(max_evals or 10, min_rows or 10, float(prior_rows), look_ahead, prune)
     root = grow_refitted(sample(np.sort(order[n_held:])), sample(np.sort(order[:n_held])), growth, seed, threads)
-    nothing = np.empty(0)
-    return flatten(as_they_are(root, mean, nothing, nothing), n_scores)
+    return as_they_are(flatten(root, n_scores), mean, unit, nothing, nothing, size)
+
+
+def unit_of(values: FloatArray) -> float:
+    """What values are divided by before they become float32, whose squares must neither overflow nor vanish."""
+    size = float(np.abs(values).max(initial=0.0))
+    return 1.0 if size == 0.0 or 1e-4 <= size <= 1e4 else size
 
 
 def _checked_terms(terms: Any, r: Any) -> tuple[FloatArray, FloatArray]:

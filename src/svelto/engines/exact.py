@@ -21,7 +21,7 @@ from scipy import sparse
 from svelto import _core
 from svelto._inputs import Query, as_floats, n_rows_of, raise_bad_row
 from svelto._threads import thread_count
-from svelto._typing import FloatArray, IntArray, Rows
+from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.packing import RULE_CODES, Grouping, breaks_ties, pack_machine
 from svelto.machine import KernelMachine
 
@@ -324,7 +324,7 @@ class ValueEngine:
         step = max(1, 4_000_000 // machine.n_sv)  # 32 MB of kernel values at a time
         for start in range(0, n, step):
             part = slice(start, start + step)
-            labels[part], scores[part] = self.vote(self.kernel_values(X[part], start))
+            labels[part], scores[part] = self.vote(self.kernel_values(X[part], np.arange(n)[part]))
         return labels, scores
 
     def vote(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -345,8 +345,8 @@ class ValueEngine:
         )
         return labels, scores
 
-    def kernel_values(self, X: Rows, start: int = 0) -> FloatArray:
-        """Kernel values (n_rows, n_sv), checked; `start` is the number of the first row, for messages."""
+    def kernel_values(self, X: Rows, numbers: IndexArray) -> FloatArray:
+        """Kernel values (n_rows, n_sv), checked; `numbers` are those of the rows, for messages."""
         values = np.ascontiguousarray(self.machine.kernel(X, self.machine.support_vectors))
         expected = (n_rows_of(X), self.machine.n_sv)
         if values.shape != expected:
@@ -356,7 +356,7 @@ class ValueEngine:
             )
         if not np.isfinite(values).all():
             row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
-            raise ValueError(f"The kernel value of row {start + row} is not finite; expected finite numbers.")
+            raise ValueError(f"The kernel value of row {numbers[row]} is not finite; expected finite numbers.")
         return values
 
 

@@ -13,8 +13,7 @@ Columns are chosen by sums in float32 (see `column_sums`), to about 1e-6 of the 
 is taken; the coefficients of chosen columns and the costs of splits are float64.
 
 Know that a factor fitted to tiny values is huge. With sharp kernels, where few rows of a node lie near any vector, new
-rows then get wild scores: RBF in 8 dimensions, error on new rows as a share of the scores' squares 0.009 with gamma 0.1
-but 50 with 0.5 (on the rows of the fit 0.003). The paper names no remedy.
+rows then get wild scores, many times what the machine gives. The paper names no remedy.
 
 Invariants: the same seed gives the same tree, whatever the number of threads; coefficients of a path are fixed where
 their column is chosen, as in the paper; no split leaves a side empty.

@@ -12,7 +12,7 @@ Invariant: no row costs more than `max_evals` kernel values for each tree, and i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ from svelto.path_tree import Fetch, PathTree
 ROWS_PER_CALL: Final = 1 << 20
 ROWS_PER_THREAD: Final = 512
 DEFAULT_EVALS: Final = 10
+# Scores of a tree as the paper grows it, beyond which its sums would not fit the caches.
+MOST_SHARED: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,15 @@ class SVTreeOptions:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         if self.oracle_rows != "auto":
             check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
+        self._check_belonging()
+
+    def _check_belonging(self) -> None:
+        """Refuse options of the other kind of tree: they would be ignored."""
+        others = {"paper": ("prior_rows", "look_ahead", "prune"), "refitted": ("n_starts", "scale")}
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in others[self.tree]:
+            if getattr(self, name) != defaults[name]:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, but tree={self.tree!r} has no such option.")
 
 
 class Trust(NamedTuple):
@@ -207,10 +218,10 @@ class ValueTree:
         settled, bad_row, _ = self._native.labels_dense(X, out, caution, True, 1)
         return out, X.shape[0] - settled if bad_row < 0 else -1
 
-    def trace(self, query: Query, n_jobs: int | None = None) -> TreeTrace:
-        """Scores, error scales, and where the rows went."""
+    def trace(self, query: Query, n_jobs: int | None = None, fetch: Fetch | None = None) -> TreeTrace:
+        """Scores, error scales, and where the rows went; `fetch` gives kernel values of objects, shared by trees."""
         if self._native is None:
-            return self._trace_objects(query.rows)
+            return self._trace_objects(query.rows, fetch)
         n, p = query.rows.shape[0], self.tree.n_scores
         result = TreeTrace(np.empty((n, p)), np.empty((n, p)), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32))
         for start, part, threads in _parts(query.rows, n_jobs):
@@ -222,8 +233,8 @@ class ValueTree:
             _check(outcome, query.rows, start)
         return result
 
-    def _trace_objects(self, rows: Rows) -> TreeTrace:
-        walk = self.tree.walk(kernel_column(self.machine, rows, self.vectors), n_rows_of(rows))
+    def _trace_objects(self, rows: Rows, fetch: Fetch | None) -> TreeTrace:
+        walk = self.tree.walk(fetch or kernel_column(self.machine, rows, self.vectors), n_rows_of(rows))
         scores = self.tree.scores(walk)
         errors = self.trust.error[walk.leaf].copy()
         inside = (scores >= self.trust.low[walk.leaf]) & (scores <= self.trust.high[walk.leaf])
@@ -250,6 +261,20 @@ def kernel_column(machine: KernelMachine, rows: Rows, vectors: Any) -> Fetch:
         return values[:, 0]
 
     return fetch
+
+
+def remembered(fetch: Fetch, n_rows: int) -> Fetch:
+    """The same values, each asked for once: trees of several scores may meet the same columns."""
+    known: dict[int, FloatArray] = {}
+
+    def ask(which: IndexArray, column: int) -> FloatArray:
+        values = known.setdefault(column, np.full(n_rows, np.nan))
+        new = which[np.isnan(values[which])]
+        if len(new):
+            values[new] = fetch(new, column)
+        return values[which]
+
+    return ask
 
 
 @dataclass
@@ -301,12 +326,19 @@ class SVTree:
 
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and error scales, each (n_rows, n_scores)."""
-        traces = [part.trace(query, n_jobs) for part in self.parts]
+        traces = self._traces(query, n_jobs)
         return np.hstack([t.scores for t in traces]), np.hstack([t.errors for t in traces])
+
+    def _traces(self, query: Query, n_jobs: int | None) -> list[TreeTrace]:
+        fetch = None
+        if len(self.parts) > 1 and not self.machine.kernel.has_native_code:
+            fetch = kernel_column(self.machine, query.rows, self.parts[0].vectors)
+            fetch = remembered(fetch, n_rows_of(query.rows))
+        return [part.trace(query, n_jobs, fetch) for part in self.parts]
 
     def evaluations(self, query: Query, n_jobs: int | None = None) -> IntArray:
         """Different kernel values that each row needs; a value that several trees ask for is counted once."""
-        traces = [part.trace(query, n_jobs) for part in self.parts]
+        traces = self._traces(query, n_jobs)
         if len(traces) == 1:
             return traces[0].evaluations
         asked = np.hstack([part.tree.leaf_columns[trace.leaf] for part, trace in zip(self.parts, traces, strict=True)])
@@ -356,5 +388,10 @@ def check_served(machine: KernelMachine, options: SVTreeOptions) -> None:
         )
     if options.linear is True and not kernel.has_native_code:
         raise ValueError(f"linear=True needs rows of features; a {kernel.name} kernel has none. Use linear='auto'.")
+    if options.tree == "paper" and options.shared is not False and machine.n_scores > MOST_SHARED:
+        raise NotImplementedError(
+            f"tree='paper' shares one tree among at most {MOST_SHARED} scores; this machine has {machine.n_scores}. "
+            "Use shared=False or tree='refitted'."
+        )
     if options.tree == "paper" and options.linear is True:
         raise ValueError("linear=True belongs to tree='refitted'; the paper's tree has kernel values alone.")

@@ -24,7 +24,7 @@ from svelto.engines.path_growth import Growth, grow_refitted
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTree, SVTreeOptions, Trust, ValueTree
 from svelto.engines.sv_tree_rows import Material, Scorer, Values, from_objects, from_vectors
 from svelto.machine import KernelMachine
-from svelto.path_tree import PathTree, as_they_are, flatten
+from svelto.path_tree import PathTree, as_they_are, flatten, unit_of
 
 Progress = Callable[[str], None]
 
@@ -58,9 +58,10 @@ def build_sv_tree(
     apart = [[p] for p in range(n_scores)]
     if options.shared is False:
         return _grown(material, options, apart, seed, n_jobs)
-    budget = options.max_evals or DEFAULT_EVALS
-    one = _grown(material, replace(options, max_evals=budget), [list(range(n_scores))], seed, n_jobs, keep=True)
-    several = _grown(material, replace(options, max_evals=max(1, budget // n_scores)), apart, seed, n_jobs)
+    limit = options.max_evals or (None if options.tree == "paper" else DEFAULT_EVALS)
+    share = None if limit is None else max(1, limit // n_scores)
+    one = _grown(material, replace(options, max_evals=limit), [list(range(n_scores))], seed, n_jobs, keep=True)
+    several = _grown(material, replace(options, max_evals=share), apart, seed, n_jobs)
     return min((one, several), key=lambda stage: _disagreement(stage, material, n_jobs))
 
 
@@ -117,15 +118,15 @@ def _grow(
     material: Material, values: Values, options: SVTreeOptions, scores: list[int], seed: int, n_jobs: int | None
 ) -> PathTree:
     machine, rows, prune = material.machine, material.grow, material.prune
-    threads = thread_count(n_jobs)
+    threads, size = thread_count(n_jobs), unit_of(rows.scores[:, scores] - machine.intercept[scores])
     if options.tree == "paper":
         coef = np.array(expand_rows(machine, machine.dual_coef))[scores]
         # The tree of one pair has the support vectors of that pair.
         own = np.flatnonzero((coef != 0.0).any(axis=0))
         root = grow_paper(
             values if len(own) == machine.n_sv else np.ascontiguousarray(values[:, own]),
-            coef[:, own],
-            rows.scores[:, scores] - machine.intercept[scores],
+            material.unit / size * coef[:, own],
+            (rows.scores[:, scores] - machine.intercept[scores]) / size,
             max_evals=options.max_evals,
             min_rows=options.min_rows or PAPER_ROWS,
             n_starts=options.n_starts,
@@ -134,8 +135,10 @@ def _grow(
             n_threads=threads,
         )
         tree = flatten(root, len(scores))
-        column = np.where(tree.column >= 0, own[tree.column], -1).astype(np.int32)
-        return replace(tree, column=column, constant=tree.constant + machine.intercept[scores])
+        if len(own):
+            tree = replace(tree, column=np.where(tree.column >= 0, own[tree.column], -1).astype(np.int32))
+        tree = as_they_are(tree, material.mean, material.unit, np.empty(0), np.empty(0), size)
+        return replace(tree, constant=tree.constant + machine.intercept[scores])
     default_rows = MIN_ROWS if machine.kernel.has_native_code else MIN_GIVEN_ROWS
     growth = Growth(
         options.max_evals or DEFAULT_EVALS,
@@ -147,11 +150,11 @@ def _grow(
     linear = _is_linear(options, rows.features.shape[1])
     mu, sd = _standard(rows.features[:, : rows.features.shape[1] if linear else 0])
     samples = [
-        Sample(v, (r.features[:, : len(mu)] - mu) / sd, r.scores[:, scores], r.weight)
+        Sample(v, (r.features[:, : len(mu)] - mu) / sd, r.scores[:, scores] / size, r.weight)
         for v, r in ((values, rows), (prune.values, prune))
     ]
     root = grow_refitted(samples[0], samples[1], growth, seed, threads, material.prefixes)
-    return flatten(as_they_are(root, material.mean, mu, sd), len(scores))
+    return as_they_are(flatten(root, len(scores)), material.mean, material.unit, mu, sd, size)
 
 
 def _is_linear(options: SVTreeOptions, n_features: int) -> bool:

@@ -29,6 +29,7 @@ from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTreeOptions
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods, oracle_rows
+from svelto.path_tree import unit_of
 
 Scorer = Callable[[FloatArray], FloatArray]
 Values = NDArray[np.float32]
@@ -39,6 +40,14 @@ MOST_COLUMNS: Final = 2000
 MOST_VALUES: Final = 64_000_000
 # ... and rows: more make the tree slower to grow and hardly better.
 MOST_GROW_ROWS: Final = 25_000
+# ... made of the given ones: this many times as many, and at least so many; in memory no more than 512 MB.
+ORACLE_FACTOR: Final = 4
+FEWEST_MADE: Final = 20_000
+MOST_ROW_BYTES: Final = 2**29
+# Kernel values of the rows that a tree of the paper grows on, or one on objects (1 GB); and objects whose values are
+# looked at for their size and mean.
+PAPER_VALUES: Final = 256_000_000
+FIRST_OBJECTS: Final = 64
 # Rows that prune, and rows that show errors: these shares of the others, within limits.
 PRUNE_SHARE, SHOW_SHARE = 0.25, 0.5
 FEWEST_ROWS, MOST_ROWS = 1_000, 20_000
@@ -71,8 +80,8 @@ class Material:
     ----------
     vectors : array or sequence
         What the columns stand for.
-    mean : ndarray of shape (n_columns,)
-        Taken off the kernel values; see `path_growth`.
+    mean, unit : ndarray of shape (n_columns,) and float
+        The kernel values are kept as (k - mean) / unit; see `path_growth` and `unit_of`.
     grow, prune : Rows
         Rows to fit and rows to prune on.
     show : Query
@@ -92,6 +101,7 @@ class Material:
     shift: FloatArray | None = None
     stored: bool = False
     reach: float = np.inf
+    unit: float = 1.0
 
 
 # -- rows of vectors -----------------------------------------------------------------------------------------------
@@ -109,13 +119,17 @@ def from_vectors(
     """Rows made of the given ones, scored by the exact machine; the paper's tree takes those given alone."""
     rng = np.random.default_rng([seed, 6])
     paper = options.tree == "paper"
-    rows = X if paper else oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs)
     vectors = machine.support_vectors
-    if not paper:
+    if paper:
+        rows = _at_most(X, PAPER_VALUES // machine.n_sv, rng)
+    else:
         most = min(machine.n_sv, MOST_COLUMNS)
         vectors = vectors[np.sort(rng.choice(machine.n_sv, size=most, replace=False))]
-        fewer = int(np.clip(MOST_VALUES // most, 1000, MOST_GROW_ROWS))
-        rows = rows if len(rows) <= fewer else rows[rng.choice(len(rows), size=fewer, replace=False)]
+        limit = int(np.clip(min(MOST_VALUES // most, MOST_ROW_BYTES // (8 * X.shape[1])), 1000, MOST_GROW_ROWS))
+        X = _at_most(X, limit, rng)
+        extra = min(max(ORACLE_FACTOR * len(X), FEWEST_MADE), limit - len(X))
+        extra = extra if options.oracle_rows == "auto" else options.oracle_rows
+        rows = oracle_rows(machine, X, extra, seed, rng, n_jobs)
     exact = score(rows)
     prefixes: list[list[int]] = [[]]
     if not paper and options.candidates == "auto" and machine.kernel.name == "rbf":
@@ -123,12 +137,14 @@ def from_vectors(
     prune, show = _new_rows(X, rows, options, with_errors, rng, seed, n_jobs)
     # Columns are centred where their small differences are fitted; the paper's terms are what they are.
     mean = np.zeros(n_rows_of(vectors)) if paper else _column_means(machine, rows, vectors)
-    if not paper:
+    if not paper or with_errors:
         rows, exact, prune, show = _held_out_of(rows, exact, prune, show, rng)
     show = show if len(show) else rows
 
+    unit = unit_of(_basis.kernel_values(machine.kernel, rows[:: max(1, len(rows) // 500)], vectors))
+
     def complete(part: FloatArray, scores: FloatArray) -> Rows:
-        return Rows(_kernel_matrix(machine, part, vectors, mean), part, scores, _weight(machine, scores))
+        return Rows(_kernel_matrix(machine, part, vectors, mean, unit), part, scores, _weight(machine, scores))
 
     stored = bool(np.count_nonzero(X) <= STORED_SHARE * X.size)
     moves = not stored and machine.kernel.name not in OF_PRODUCTS
@@ -146,7 +162,12 @@ def from_vectors(
         shift,
         stored,
         REACH * float(((X - shift) ** 2).sum(axis=1).max()),
+        unit,
     )
+
+
+def _at_most(X: FloatArray, n: int, rng: np.random.Generator) -> FloatArray:
+    return X if len(X) <= n else X[np.sort(rng.choice(len(X), size=max(n, 2), replace=False))]
 
 
 def _new_rows(
@@ -190,8 +211,8 @@ def _with_reduced_sets(
     """Vectors of reduced sets behind the others, and the beginnings of paths that they make."""
     budget = options.max_evals or DEFAULT_EVALS
     prefixes: list[list[int]] = [[]]
-    for size in {budget, budget // 2} - {0}:
-        if size >= machine.n_sv:
+    for size in (budget, budget // 2):
+        if not 0 < size < machine.n_sv:
             continue
         reduced = reduce_machine(machine, X, n_basis=size, oracle=oracle, random_state=seed, n_jobs=n_jobs)
         n = n_rows_of(vectors)
@@ -205,13 +226,13 @@ def _column_means(machine: KernelMachine, rows: FloatArray, vectors: Any) -> Flo
     return np.asarray(_basis.kernel_values(machine.kernel, some, vectors).mean(axis=0))
 
 
-def _kernel_matrix(machine: KernelMachine, rows: FloatArray, vectors: Any, mean: FloatArray) -> Values:
+def _kernel_matrix(machine: KernelMachine, rows: FloatArray, vectors: Any, mean: FloatArray, unit: float) -> Values:
     """Kernel values less the columns' means, in float32, a piece of rows at a time."""
     values = np.empty((len(rows), len(mean)), dtype=np.float32)
     step = max(1, PIECE_VALUES // len(mean))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        values[part] = _basis.kernel_values(machine.kernel, rows[part], vectors) - mean
+        values[part] = (_basis.kernel_values(machine.kernel, rows[part], vectors) - mean) / unit
     return values
 
 
@@ -235,13 +256,17 @@ def from_objects(
 ) -> Material:
     """All kernel values of the objects are evaluated once; part of the objects is held out."""
     n = n_rows_of(X)
-    order = np.random.default_rng([seed, 6]).permutation(n)
-    n_held = int(HELD_OUT_SHARE * n) if n >= 4 and (options.tree != "paper" or with_errors) else 0
+    order = np.random.default_rng([seed, 6]).permutation(n)[: max(PAPER_VALUES // machine.n_sv, 2)]
+    n_held = int(HELD_OUT_SHARE * len(order)) if n >= 4 and (options.tree != "paper" or with_errors) else 0
     held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
     engine = ValueEngine(machine)
-    mean = np.zeros(machine.n_sv) if options.tree == "paper" else None
-    grow_values, grow_scores, mean = _object_values(engine, X, kept, mean)
-    held_values, held_scores, _ = _object_values(engine, X, held, mean) if n_held else (grow_values, grow_scores, mean)
+    first = engine.kernel_values(_safe_indexing(X, kept[:FIRST_OBJECTS]), kept)
+    mean = np.zeros(machine.n_sv) if options.tree == "paper" else first.mean(axis=0)
+    unit = unit_of(first)
+    grow_values, grow_scores = _object_values(engine, X, kept, mean, unit)
+    held_values, held_scores = grow_values, grow_scores
+    if n_held:
+        held_values, held_scores = _object_values(engine, X, held, mean, unit)
 
     def complete(values: Values, scores: FloatArray) -> Rows:
         return Rows(values, np.empty((len(scores), 0)), scores, _weight(machine, scores))
@@ -256,22 +281,21 @@ def from_objects(
         Query(_safe_indexing(X, shown)),
         held_scores,
         [[]],
+        unit=unit,
     )
 
 
 def _object_values(
-    engine: ValueEngine, X: Any, which: IndexArray, mean: FloatArray | None
-) -> tuple[Values, FloatArray, FloatArray]:
-    """Kernel values less the columns' means (float32), scores, and the means: those of the first piece if not given."""
+    engine: ValueEngine, X: Any, which: IndexArray, mean: FloatArray, unit: float
+) -> tuple[Values, FloatArray]:
+    """Kernel values as they are kept (float32), and scores, of some objects."""
     machine = engine.machine
     values = np.empty((len(which), machine.n_sv), dtype=np.float32)
     scores = np.empty((len(which), machine.n_scores))
     step = max(1, PIECE_VALUES // machine.n_sv)
     for start in range(0, len(which), step):
         part = slice(start, start + step)
-        found = engine.kernel_values(_safe_indexing(X, which[part]), start)
-        mean = found.mean(axis=0) if mean is None else mean
-        values[part] = found - mean
+        found = engine.kernel_values(_safe_indexing(X, which[part]), which[part])
+        values[part] = (found - mean) / unit
         scores[part] = engine.vote(found)[1]
-    assert mean is not None
-    return values, scores, mean
+    return values, scores
