@@ -263,6 +263,8 @@ def _notes(document: Record, lines: Sequence[Line]) -> list[str]:
     )
     notes.append(
         "Trees and reduced sets are built from the SVM and the training rows, without labels and without test rows."
+        " The rule for ties prefers machines with few support vectors and small gamma, whose kernel values are nearly "
+        "constant; the paper's tree is at its worst there (twonorm), svelto's is not."
     )
     n_warned = {
         title: sum(bool(split["sides"][side]["warnings"]) for line in lines for split in line.record["splits"])
