@@ -16,7 +16,8 @@ from machines import random_machine
 from oracle import slow_scores
 from svelto._inputs import Query
 from svelto.cascade import settled_labels
-from svelto.engines.sv_tree import kernel_column
+from svelto.engines.sv_tree import SVTreeOptions, kernel_column
+from svelto.engines.sv_tree_build import build_sv_tree
 from svelto.kernels import Kernel
 
 KERNELS = ("rbf", "exponential", "laplacian", "poly", "sigmoid")
@@ -306,3 +307,27 @@ def test_candidates_linear_and_oracle_rows():
     assert part(wide, rows(200, 130), **few, linear=True).tree.slope.shape[2] == 130
     assert part(oracle_rows=0).tree.n_leaves >= 1
     assert part(prune=False).tree.n_leaves >= part().tree.n_leaves
+
+
+def test_without_oracle_rows_nothing_is_made_up(monkeypatch):
+    machine, X = random_machine(n_sv=40, d=4), rows(400)
+    scored = []
+
+    def score(points):
+        scored.append(points)
+        return slow_scores(machine, points)
+
+    options = SVTreeOptions(oracle_rows=0, candidates="support_vectors")
+    build_sv_tree(machine, X, options, score, with_errors=True, seed=0)
+    known = {tuple(row) for row in X}
+    assert all(tuple(row) in known for points in scored for row in points)
+
+
+def test_auto_keeps_to_the_limit_either_way(monkeypatch):
+    machine, X, Z = random_machine(n_sv=40, d=4, n_classes=3), rows(400), rows(200, seed=3)
+    for sign, n_trees in ((1, 1), (-1, 3)):
+        monkeypatch.setattr("svelto.engines.sv_tree_build._disagreement", lambda s, *_, sign=sign: sign * len(s.parts))
+        stage = stage_of(accelerate(machine, X, agreement=None, **QUICK, shared="auto", max_evals=9))
+        assert len(stage.parts) == n_trees
+        assert 3 < stage.evaluations(Query(Z)).max() <= 9
+        assert max(part.tree.height for part in stage.parts) == 9 // n_trees
