@@ -4,7 +4,6 @@
 """
 
 import bz2
-import json
 import math
 import os
 from pathlib import Path
@@ -21,6 +20,8 @@ from svelto.reproduce import _measure, _paper_s1, _s1_machines, _s1_render, s1
 from svelto.reproduce._common import Results
 from svelto.reproduce._s0_data import Parts
 from svelto.reproduce._s3_machines import deal
+from test_reproduce import FACTS
+from test_reproduce_s3 import cells, read
 
 DATA = Path(os.environ.get("SVELTO_DATA", "nowhere"))
 needs_data = pytest.mark.skipif(not (DATA / "ida_thyroid.bz2").is_file(), reason="the data sets are not here")
@@ -269,18 +270,6 @@ def test_few_sets_cannot_meet_what_all_should():
 # -- pages, one data set after the other ---------------------------------------------------------------------------
 
 
-def read(path):
-    return json.loads(path.read_text())
-
-
-def cells(page, first_cell):
-    return [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in page.splitlines()
-        if line.startswith(f"| {first_cell} |")
-    ]
-
-
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     """A folder of small sets, a small grid, and no trees."""
@@ -380,17 +369,6 @@ def test_warnings_and_single_splits_on_the_page():
     assert cells(page, "banana")[0][10] == "0.900"  # one split has no standard deviation
     assert "benchmark's own" not in page
     assert "C from 2^-3, 2^-1, ..., 2^11, gamma from 2^-11, 2^-9, ..., 2^3; linear: C from 2^-9" in page
-
-
-FACTS = {
-    "cpu": "some processor",
-    "cores": 2,
-    "instruction_level": "avx2",
-    "system": "Linux x86_64",
-    "python": "3.11.7",
-    "versions": {"svelto": "0.1.0", "numpy": None},
-    "commit": None,
-}
 
 
 # -- messages ------------------------------------------------------------------------------------------------------

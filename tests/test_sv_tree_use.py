@@ -34,22 +34,13 @@ from test_sv_tree import (
     stage_of,
     words,
 )
+from test_taylor_tree import answers, same
 
 
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
     monkeypatch.setattr("svelto.assemble.EXACT_FACTOR", 1e-9)
-
-
-def answers(fast, Z):
-    """Everything a predictor says about rows, as bits."""
-    return [fast.predict(Z)] + ([] if fast.machine.task == "regression" else [fast.decision_function(Z)])
-
-
-def same(a, b):
-    for one, other in zip(a, b, strict=True):
-        assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -376,3 +367,17 @@ def test_a_machine_whose_vectors_are_all_zero():
     for tree in ("paper", "refitted"):
         fast = accelerate(machine, rows(100), agreement=None, tree=tree)
         np.testing.assert_allclose(fast.predict(rows(20)), machine.intercept[0], atol=1e-6)
+
+
+def test_building_evaluates_the_kernel_matrix_once():
+    machine, make = objects("function", "two classes")
+    asked = []
+
+    def counting(A, B):
+        asked.append((len(A), len(B)))
+        return machine.kernel.function(A, B)
+
+    counted = replace(machine, kernel=replace(machine.kernel, function=counting))
+    accelerate(counted, make(300, 1), agreement=None, random_state=0)
+    # The report times the exact machine on some rows once; everything else is single columns.
+    assert sum(n for n, m in asked if m == machine.n_sv) == 300 + 64

@@ -201,8 +201,9 @@ def _report(
     details: dict[str, Any] = {
         "kernel": str(machine.kernel),
         "support vectors": machine.n_sv,
-        "features": machine.n_features,
     }
+    if machine.n_features is not None:
+        details["features"] = machine.n_features
     for stage in engine.stages:
         if isinstance(stage, TaylorTree | SVTree):
             details["leaves"] = stage.n_leaves

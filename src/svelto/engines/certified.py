@@ -31,8 +31,9 @@ from threadpoolctl import threadpool_limits
 from svelto._inputs import Query
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IntArray
+from svelto.engines.native_stage import check_outcome, pieces
 from svelto.engines.packing import expand_rows
-from svelto.engines.taylor_tree import TaylorTree, _check, _parts, leaf_bytes
+from svelto.engines.taylor_tree import TaylorTree, leaf_bytes
 from svelto.machine import KernelMachine
 from svelto.oracle import SHIFT_STEP, Neighbourhoods
 
@@ -77,14 +78,14 @@ class CertifiedTree(TaylorTree):
         out: IntArray = np.empty(n, dtype=np.int32)
         shape = (n, self.machine.n_scores) if with_scores else (0, 0)
         scores, bounds = np.empty(shape), np.empty(shape)
-        for start, part, threads in _parts(query.rows, n_jobs):
+        for start, part, threads in pieces(query.rows, n_jobs):
             rows = slice(start, start + part.shape[0])
             to = out[rows], scores[rows] if with_scores else scores, bounds[rows] if with_scores else bounds
             if sparse.issparse(part):
                 outcome = self._native.certified_csr(part.data, part.indices, part.indptr, *to, threads)
             else:
                 outcome = self._native.certified_dense(part, *to, query.scale, threads)
-            _check(outcome, query.rows, start)
+            check_outcome(outcome, query.rows, start)
         return out, scores, bounds
 
 

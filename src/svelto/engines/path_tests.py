@@ -68,8 +68,7 @@ def compare_tests(
         return []
     A, b, total = _range_sums(some[:, used], step * weight[::step], residuals[::step], places)
     # A side of a threshold is the sum of the ranges below it; ranges of a value stand together.
-    grams = np.stack([_below(A, thresholds), _above(A, thresholds)], axis=1)
-    sides = np.stack([_below(b, thresholds), _above(b, thresholds)], axis=1)
+    grams, sides = _sides(A, thresholds), _sides(b, thresholds)
     prior = prior_rows / n * gram[np.ix_(used, used)]
     held = grams + prior
     change = np.linalg.solve(held + penalty(held)[..., None] * np.eye(len(used)), sides)
@@ -122,14 +121,11 @@ def _range_sums(
     return sums[:, :, :f], sums[:, :, f:], float(weight @ (residuals**2).sum(axis=1))
 
 
-def _below(sums: FloatArray, thresholds: np.ndarray[tuple[int], np.dtype[np.void]]) -> FloatArray:
+def _sides(sums: FloatArray, thresholds: np.ndarray[tuple[int], np.dtype[np.void]]) -> FloatArray:
+    """Sums below and above each threshold (thresholds, 2, ...) from those of the ranges."""
     running = np.concatenate([np.zeros((1, *sums.shape[1:])), np.cumsum(sums, axis=0)])
-    return np.asarray(running[thresholds["last"] + 1] - running[thresholds["first"]])
-
-
-def _above(sums: FloatArray, thresholds: np.ndarray[tuple[int], np.dtype[np.void]]) -> FloatArray:
-    running = np.concatenate([np.zeros((1, *sums.shape[1:])), np.cumsum(sums, axis=0)])
-    return np.asarray(running[thresholds["end"]] - running[thresholds["last"] + 1])
+    first, middle, end = (running[thresholds[name] + more] for name, more in (("first", 0), ("last", 1), ("end", 0)))
+    return np.stack([middle - first, end - middle], axis=1)
 
 
 def _cuts(ranked: FloatArray, least: int) -> list[int]:

@@ -16,22 +16,18 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from svelto import _core
-from svelto._inputs import Query, as_floats, n_rows_of, raise_bad_row
+from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive, check_whole
-from svelto._threads import thread_count
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.exact import instruction_level
+from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
 from svelto.engines.path_arrays import pack_paths
 from svelto.machine import KernelMachine
 from svelto.path_tree import Fetch, PathTree
 
-# Rows of one native call, and rows that are worth a thread.
-ROWS_PER_CALL: Final = 1 << 20
-ROWS_PER_THREAD: Final = 512
 DEFAULT_EVALS: Final = 10
 # Scores of a tree as the paper grows it, beyond which its sums would not fit the caches.
 MOST_SHARED: Final = 1024
@@ -165,10 +161,10 @@ class ValueTree:
     shift: FloatArray | None = None
     stored: bool = False
     reach: float = np.inf
-    _native: Any = field(init=False, repr=False)
+    native: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._native = None
+        self.native = None
         if self.machine.kernel.has_native_code:
             t = self.tree
             packed = pack_paths(
@@ -186,10 +182,10 @@ class ValueTree:
                 self.vectors,
                 self.reach,
             )
-            self._native = _core.PathStage(packed, instruction_level())
+            self.native = _core.PathStage(packed, instruction_level())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_native"}
+        return {name: value for name, value in self.__dict__.items() if name != "native"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -200,37 +196,13 @@ class ValueTree:
         """Bytes of tree and vectors."""
         return self.tree.nbytes + sum(a.nbytes for a in self.trust) + int(getattr(self.vectors, "nbytes", 0))
 
-    def labels(self, query: Query, caution: float, n_jobs: int | None) -> IntArray:
-        """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere; native only."""
-        out: IntArray = np.empty(query.rows.shape[0], dtype=np.int32)
-        for start, part, threads in _parts(query.rows, n_jobs):
-            to = out[start : start + part.shape[0]]
-            if sparse.issparse(part):
-                outcome = self._native.labels_csr(part.data, part.indices, part.indptr, to, caution, threads)
-            else:
-                outcome = self._native.labels_dense(part, to, caution, query.scale, threads)
-            _check(outcome, query.rows, start)
-        return out
-
-    def labels_of_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`labels` for a small, already checked float array on this thread, and how many are open (-1: unreadable)."""
-        out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-        settled, bad_row, _ = self._native.labels_dense(X, out, caution, True, 1)
-        return out, X.shape[0] - settled if bad_row < 0 else -1
-
     def trace(self, query: Query, n_jobs: int | None = None, fetch: Fetch | None = None) -> TreeTrace:
         """Scores, error scales, and where the rows went; `fetch` gives kernel values of objects, shared by trees."""
-        if self._native is None:
+        if self.native is None:
             return self._trace_objects(query.rows, fetch)
         n, p = query.rows.shape[0], self.tree.n_scores
         result = TreeTrace(np.empty((n, p)), np.empty((n, p)), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32))
-        for start, part, threads in _parts(query.rows, n_jobs):
-            to = [array[start : start + part.shape[0]] for array in result]
-            if sparse.issparse(part):
-                outcome = self._native.scores_csr(part.data, part.indices, part.indptr, *to, threads)
-            else:
-                outcome = self._native.scores_dense(part, *to, query.scale, threads)
-            _check(outcome, query.rows, start)
+        stage_scores(self.native, query, result, n_jobs)
         return result
 
     def _trace_objects(self, rows: Rows, fetch: Fetch | None) -> TreeTrace:
@@ -311,14 +283,14 @@ class SVTree:
         from svelto.cascade import settled_labels
 
         if self._is_native:
-            return self.parts[0].labels(query, caution, n_jobs)
+            return stage_labels(self.parts[0].native, query, caution, n_jobs)
         scores, errors = self.scores(query, n_jobs)
         return settled_labels(self.machine, scores, caution * errors if caution > 0.0 else np.zeros_like(errors))
 
     def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
         """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
         if self._is_native:
-            return self.parts[0].labels_of_block(X, caution)
+            return block_labels(self.parts[0].native, X, caution)
         if not np.isfinite(X).all():
             return np.full(X.shape[0], -1, dtype=np.int32), -1
         labels = self.settle(Query(X, scale=self.machine.scaling is not None), caution, 1)
@@ -355,7 +327,10 @@ class SVTree:
         }
 
     def operations(self) -> float:
-        """Cost of one row, in multiply-adds of the exact engine's inner loop; in kernel values for other kernels."""
+        """Cost of one row, in multiply-adds of the exact engine's inner loop; in kernel values for other kernels.
+
+        A step and the reading of a row cost what they cost in the metric tree.
+        """
         if not self.machine.kernel.has_native_code:
             return self.mean_evals
         width = self.machine.support_vectors.shape[1]
@@ -364,18 +339,6 @@ class SVTree:
     @property
     def _is_native(self) -> bool:
         return len(self.parts) == 1 and self.machine.kernel.has_native_code
-
-
-def _parts(X: Rows, n_jobs: int | None) -> Any:
-    for start in range(0, X.shape[0], ROWS_PER_CALL):
-        part = X if X.shape[0] <= ROWS_PER_CALL else X[start : start + ROWS_PER_CALL]
-        useful = part.shape[0] // ROWS_PER_THREAD + 1
-        yield start, as_floats(part), 1 if useful == 1 else min(thread_count(n_jobs), useful)
-
-
-def _check(outcome: tuple[int, int, int], X: Rows, start: int) -> None:
-    if outcome[1] >= 0:
-        raise_bad_row(X, start + outcome[1], outcome[2])
 
 
 def check_served(machine: KernelMachine, options: SVTreeOptions) -> None:

@@ -5,7 +5,6 @@ What they are grown from is in `sv_tree_rows`; how, in `path_growth` (ours) and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,11 +21,10 @@ from svelto.engines.paper_paths import grow_paper
 from svelto.engines.path_fit import Sample
 from svelto.engines.path_growth import Growth, grow_refitted
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTree, SVTreeOptions, Trust, ValueTree
-from svelto.engines.sv_tree_rows import Material, Scorer, Values, from_objects, from_vectors
+from svelto.engines.sv_tree_rows import Material, Values, from_objects, from_vectors
+from svelto.engines.taylor_tree import Progress, Scorer
 from svelto.machine import KernelMachine
 from svelto.path_tree import PathTree, as_they_are, flatten, unit_of
-
-Progress = Callable[[str], None]
 
 # linear="auto": with more features than this the fits take too long.
 LINEAR_FEATURES: Final = 128

@@ -11,7 +11,6 @@ reduced set, which together follow smooth machines better than any support vecto
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -27,11 +26,11 @@ from svelto.engines.leaf_models import sign_weights
 from svelto.engines.path_arrays import OF_PRODUCTS
 from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTreeOptions
+from svelto.engines.taylor_tree import Scorer
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods, oracle_rows
+from svelto.oracle import ORACLE_FACTOR, Neighbourhoods, oracle_rows
 from svelto.path_tree import unit_of
 
-Scorer = Callable[[FloatArray], FloatArray]
 Values = NDArray[np.float32]
 
 # Support vectors among which columns are looked for; more are drawn from.
@@ -41,7 +40,6 @@ MOST_VALUES: Final = 64_000_000
 # ... and rows: more make the tree slower to grow and hardly better.
 MOST_GROW_ROWS: Final = 25_000
 # ... made of the given ones: this many times as many, and at least so many; in memory no more than 512 MB.
-ORACLE_FACTOR: Final = 4
 FEWEST_MADE: Final = 20_000
 MOST_ROW_BYTES: Final = 2**29
 # Kernel values of the rows that a tree of the paper grows on, or one on objects (1 GB); and objects whose values are
@@ -263,7 +261,7 @@ def from_objects(
     first = engine.kernel_values(_safe_indexing(X, kept[:FIRST_OBJECTS]), kept)
     mean = np.zeros(machine.n_sv) if options.tree == "paper" else first.mean(axis=0)
     unit = unit_of(first)
-    grow_values, grow_scores = _object_values(engine, X, kept, mean, unit)
+    grow_values, grow_scores = _object_values(engine, X, kept, mean, unit, first)
     held_values, held_scores = grow_values, grow_scores
     if n_held:
         held_values, held_scores = _object_values(engine, X, held, mean, unit)
@@ -286,16 +284,22 @@ def from_objects(
 
 
 def _object_values(
-    engine: ValueEngine, X: Any, which: IndexArray, mean: FloatArray, unit: float
+    engine: ValueEngine, X: Any, which: IndexArray, mean: FloatArray, unit: float, first: FloatArray | None = None
 ) -> tuple[Values, FloatArray]:
-    """Kernel values as they are kept (float32), and scores, of some objects."""
+    """Kernel values as they are kept (float32), and scores, of some objects; `first` are values already evaluated."""
     machine = engine.machine
     values = np.empty((len(which), machine.n_sv), dtype=np.float32)
     scores = np.empty((len(which), machine.n_scores))
+
+    def keep(start: int, found: FloatArray) -> int:
+        stop = start + len(found)
+        values[start:stop] = (found - mean) / unit
+        scores[start:stop] = engine.vote(found)[1]
+        return stop
+
+    done = 0 if first is None else keep(0, first)
     step = max(1, PIECE_VALUES // machine.n_sv)
-    for start in range(0, len(which), step):
-        part = slice(start, start + step)
-        found = engine.kernel_values(_safe_indexing(X, which[part]), which[part])
-        values[part] = (found - mean) / unit
-        scores[part] = engine.vote(found)[1]
+    while done < len(which):
+        part = which[done : done + step]
+        done = keep(done, engine.kernel_values(_safe_indexing(X, part), part))
     return values, scores

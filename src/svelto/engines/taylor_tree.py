@@ -15,25 +15,21 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from svelto import _core
-from svelto._inputs import Query, as_floats, raise_bad_row
+from svelto._inputs import Query
 from svelto._options import check_choice, check_whole
 from svelto._threads import thread_count
-from svelto._typing import FloatArray, IntArray, Rows
+from svelto._typing import FloatArray, IntArray
 from svelto.engines.arrays import aligned, aligned_zeros, padded_rows, padded_width
 from svelto.engines.exact import instruction_level
 from svelto.engines.gradient import DIFFERENTIABLE, values_and_gradients
 from svelto.engines.leaf_models import FIT_SHARE, RIDGE, error_scales, reaches, refine, sign_weights
+from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
 from svelto.machine import KernelMachine
 from svelto.oracle import oracle_rows
 
-# One native call answers at most this many rows, so that Ctrl-C is heard.
-ROWS_PER_CALL: Final = 262_144
-# Below this many rows a second thread costs more than it brings.
-ROWS_PER_THREAD: Final = 512
 # Gradients held at a time while a tree is built (float64): 160 MB.
 GRADIENT_VALUES: Final = 20_000_000
 DEFAULT_BYTES: Final = 256 * 2**20
@@ -164,24 +160,11 @@ class TaylorTree:
 
     def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
         """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
-        out: IntArray = np.empty(query.rows.shape[0], dtype=np.int32)
-        for start, part, threads in _parts(query.rows, n_jobs):
-            to = out[start : start + part.shape[0]]
-            if sparse.issparse(part):
-                outcome = self._native.labels_csr(part.data, part.indices, part.indptr, to, caution, threads)
-            else:
-                outcome = self._native.labels_dense(part, to, caution, query.scale, threads)
-            _check(outcome, query.rows, start)
-        return out
+        return stage_labels(self._native, query, caution, n_jobs)
 
     def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array on this thread.
-
-        Returns the labels and how many rows are open; -1 where a row cannot be read.
-        """
-        out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-        settled, bad_row, _ = self._native.labels_dense(X, out, caution, True, 1)
-        return out, X.shape[0] - settled if bad_row < 0 else -1
+        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
+        return block_labels(self._native, X, caution)
 
     def trace(self, query: Query, n_jobs: int | None = None) -> Trace:
         """Scores, error scales, and where the rows went."""
@@ -189,13 +172,7 @@ class TaylorTree:
         result = Trace(
             np.empty((n, p)), np.empty((n, p)), np.empty(n), np.empty(n, dtype=np.int32), np.empty(n, dtype=np.int32)
         )
-        for start, part, threads in _parts(query.rows, n_jobs):
-            to = [array[start : start + part.shape[0]] for array in result]
-            if sparse.issparse(part):
-                outcome = self._native.scores_csr(part.data, part.indices, part.indptr, *to, threads)
-            else:
-                outcome = self._native.scores_dense(part, *to, query.scale, threads)
-            _check(outcome, query.rows, start)
+        stage_scores(self._native, query, result, n_jobs)
         return result
 
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
@@ -230,18 +207,6 @@ def _for_stored_rows(arrays: dict[str, Any]) -> dict[str, Any]:
         products = np.einsum("lk,lkp->lp", centres, weights)
     bias = arrays["values"].reshape(len(centres), -1) - products
     return {"bias": aligned(bias, np.float32), "centre_sq_norm": (centres**2).sum(axis=1).astype(np.float32)}
-
-
-def _parts(X: Rows, n_jobs: int | None) -> Any:
-    for start in range(0, X.shape[0], ROWS_PER_CALL):
-        part = X if X.shape[0] <= ROWS_PER_CALL else X[start : start + ROWS_PER_CALL]
-        useful = part.shape[0] // ROWS_PER_THREAD + 1
-        yield start, as_floats(part), 1 if useful == 1 else min(thread_count(n_jobs), useful)
-
-
-def _check(outcome: tuple[int, int, int], X: Rows, start: int) -> None:
-    if outcome[1] >= 0:
-        raise_bad_row(X, start + outcome[1], outcome[2])
 
 
 def check_kernel(machine: KernelMachine) -> None:
