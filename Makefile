@@ -38,6 +38,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/bounded.py --markdown docs/benchmarks/bounded.md
 	$(BIN)/python benchmarks/balanced_paths.py --markdown docs/benchmarks/balanced-paths.md
 	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md
+	$(BIN)/python benchmarks/svm_tree.py --markdown docs/benchmarks/svm-tree.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.
@@ -46,7 +47,8 @@ sanitize: .venv-sanitize/.installed
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
 	.venv-sanitize/bin/python -m pytest -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
 	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
-	tests/test_native_paths.py tests/test_path_columns.py
+	tests/test_native_paths.py tests/test_path_columns.py \
+	tests/test_native_chains.py tests/test_chain_checks.py tests/test_hull_projection.py
 
 # A wheel, installed into an empty environment, used away from the source tree.
 wheel-test: $(VENV)/.installed-dev

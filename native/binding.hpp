@@ -154,5 +154,7 @@ inline const HotTable& level_table(const std::string& level) {
 void bind_tree(nb::module_& m);
 void bind_lists(nb::module_& m);
 void bind_paths(nb::module_& m);
+void bind_chains(nb::module_& m);
+void bind_training(nb::module_& m);
 
 }  // namespace svelto::binding

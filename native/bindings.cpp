@@ -369,4 +369,6 @@ NB_MODULE(_core, m) {
     bind_tree(m);
     bind_lists(m);
     bind_paths(m);
+    bind_chains(m);
+    bind_training(m);
 }

@@ -1,8 +1,10 @@
 // The hot functions of one instruction level: compiled once per level, reached through the level's table.
 #include "hot.hpp"
 
+#include "chain_tile.hpp"
 #include "dense_tile.hpp"
 #include "kernel_ops.hpp"
+#include "pack_tile.hpp"
 #include "panel_tile.hpp"
 #include "path_column_tile.hpp"
 #include "path_tile.hpp"
@@ -79,10 +81,11 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 }  // namespace
 
 const HotTable table = {
-    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>,  kLanes<double>,  dense<float>,
-    dense<double>, sparse<float>,     sparse<double>,     listed<float>,  listed<double>,  nearest_centres,
-    finish,        exp2_array<float>, exp2_array<double>, walk_rows,      evaluate_leaves, square_distances,
-    project_rows,  add_to_columns,    walk_paths,         evaluate_paths,
+    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>,  kLanes<double>,   dense<float>,
+    dense<double>, sparse<float>,     sparse<double>,     listed<float>,  listed<double>,   nearest_centres,
+    finish,        exp2_array<float>, exp2_array<double>, walk_rows,      evaluate_leaves,  square_distances,
+    project_rows,  add_to_columns,    walk_paths,         evaluate_paths, pack_rows<float>, pack_rows<double>,
+    turn_rows,     peel_chain,        knock_out,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

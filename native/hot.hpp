@@ -1,8 +1,10 @@
 // The functions that exist once per instruction level, as a table of pointers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "chains.hpp"
 #include "model.hpp"
 #include "path_tree.hpp"
 #include "tree.hpp"
@@ -76,6 +78,16 @@ struct HotTable {
     void (*walk_paths)(const PathTree&, const TreeRows&, const PathValues&) noexcept;
     void (*evaluate_paths)(const PathTree&, const PathLeaves&, const TreeRows&, const PathValues&,
                            float* scores) noexcept;
+    // Contiguous rows to padded floats.
+    bool (*pack_f32)(const float* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
+                     int stride) noexcept;
+    bool (*pack_f64)(const double* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
+                     int stride) noexcept;
+    // Chains of hyperplanes.
+    bool (*turn_rows)(const Chains&, const TreeRows&, float* columns) noexcept;
+    int (*peel_chain)(const Chains&, int first, int last, const TreeRows&, const float* columns, std::int32_t* list,
+                      int n, const ChainAnswers&) noexcept;
+    void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
 };
 
 // Elements of scratch a call needs: kernel values of one tile and one chunk, and the tile's column sums.

@@ -10,15 +10,18 @@ std::size_t size(Int n) {
 
 }  // namespace
 
-RowPacker::RowPacker(int d, int stride, bool stored, const double* shift)
-    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), row_(size(d)), columns_(size(d)) {
+RowPacker::RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot)
+    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), hot_(hot), row_(size(d)), columns_(size(d)) {
     if (stored) return;
     dense_.reserve(size(kBlockRows) * size(stride));
-    std::fill_n(dense_.get(), size(kBlockRows) * size(stride), 0.0f);
+    for (int i = 0; i < kBlockRows && stride > d; ++i)
+        std::fill_n(dense_.get() + static_cast<std::ptrdiff_t>(i) * stride + d, stride - d, 0.0f);
+    empty_.reserve(size(d));
     for (int k = 0; k < d; ++k) empty_.push_back(static_cast<float>(0.0 - shift[k]));
 }
 
 bool RowPacker::pack(const RowSource& rows, std::int64_t first, int n, StageOutcome& outcome) {
+    if (pack_contiguous(rows, first, n)) return true;
     stored_.clear();
     for (int i = 0; i < n; ++i) {
         start_[i] = static_cast<std::int32_t>(stored_.size());
@@ -32,6 +35,19 @@ bool RowPacker::pack(const RowSource& rows, std::int64_t first, int n, StageOutc
     start_[n] = static_cast<std::int32_t>(stored_.size());
     n_ = n;
     return true;
+}
+
+// False where the rows are of another kind, or one of them cannot be read: then they are packed one by one.
+bool RowPacker::pack_contiguous(const RowSource& rows, std::int64_t first, int n) {
+    const bool contiguous = !rows.is_csr && rows.col_stride == 1 && rows.scaling.form == ScalingForm::none;
+    if (hot_ == nullptr || stored_rows_ || !contiguous) return false;
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(first) * rows.row_stride;
+    const auto pack = [&](const auto* from, const auto& function) {
+        return function(from + at, rows.row_stride, n, d_, shift_, dense_.get(), stride_);
+    };
+    n_ = n;
+    return rows.type == ElementType::float32 ? pack(static_cast<const float*>(rows.data), hot_->pack_f32)
+                                             : pack(static_cast<const double*>(rows.data), hot_->pack_f64);
 }
 
 TreeRows RowPacker::rows() const noexcept {

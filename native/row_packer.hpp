@@ -26,8 +26,8 @@ struct StageOutcome {
 // A block of rows as a tree walks them: padded floats with `shift` taken off, or stored features as they are.
 class RowPacker {
   public:
-    // shift: [d], kept by the caller.
-    RowPacker(int d, int stride, bool stored, const double* shift);
+    // shift: [d], kept by the caller. With `hot`, contiguous rows are packed by vectors, to the same floats.
+    RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot = nullptr);
 
     // Reads rows [first, first + n). Where one cannot be read, false, and `outcome` says which and why.
     bool pack(const RowSource& rows, std::int64_t first, int n, StageOutcome& outcome);
@@ -36,12 +36,14 @@ class RowPacker {
     TreeRows rows() const noexcept;
 
   private:
+    bool pack_contiguous(const RowSource& rows, std::int64_t first, int n);
     Fault pack_stored(const RowSource& rows, std::int64_t number, int i);
     Fault pack_dense(const RowSource& rows, std::int64_t number, float* to);
 
     int d_, stride_, n_ = 0;
     bool stored_rows_;
     const double* shift_;
+    const HotTable* hot_;
     AlignedBuffer<float> dense_;
     std::vector<float> empty_;  // what a row of zeros becomes
     std::vector<double> row_;

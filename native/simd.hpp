@@ -145,6 +145,21 @@ template <class T>
     return reinterpret_cast<VecD>(reinterpret_cast<VecL>(a) & 0x7fffffffffffffff);
 }
 
+// Whether a lane of a mask is set; masks are what comparisons give, all bits of a lane or none.
+[[gnu::always_inline]] inline bool any_lane(VecI mask) {
+#if SVELTO_LEVEL == 2
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0;
+#elif SVELTO_LEVEL == 1
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0;
+#elif defined(__SSE2__)
+    return _mm_movemask_ps(reinterpret_cast<__m128>(mask)) != 0;
+#else
+    std::int32_t any = 0;
+    for (int i = 0; i < kLanes<float>; ++i) any |= mask[i];
+    return any != 0;
+#endif
+}
+
 // Sum of the lanes in double, always in the same order, so the value does not depend on who asks.
 [[gnu::always_inline]] inline double lane_sum(VecD v) {
     double lane[kLanes<double>];

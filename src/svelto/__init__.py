@@ -8,6 +8,7 @@ from svelto.path_tree import PathTree, path_tree
 from svelto.predictor import Predictor
 from svelto.report import Report
 from svelto.training.exponential import ExponentialSVC
+from svelto.training.svm_tree import SVMTreeClassifier
 
 __version__ = "0.1.0"
 
@@ -17,6 +18,7 @@ __all__ = [
     "PathTree",
     "Predictor",
     "Report",
+    "SVMTreeClassifier",
     "__version__",
     "accelerate",
     "datasets",

@@ -240,3 +240,65 @@ class DistanceLists:
         shared: bool,
         n_threads: int,
     ) -> StageOutcome: ...
+
+class HullSolver:
+    # `weights` is written by `advance`; it is a feasible start if has_start.
+    def __init__(
+        self,
+        points: NDArray[np.float64],
+        target: NDArray[np.float64],
+        lower: NDArray[np.float64],
+        upper: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        has_start: bool,
+        tol: float,
+        zero_tol: float,
+        n_threads: int,
+    ) -> None: ...
+    # Status, |w|^2, gap, steps and passes so far.
+    def advance(self, max_passes: int, seconds: float, n_threads: int) -> tuple[int, float, float, int, int]: ...
+    def direction(self, out: NDArray[np.float64]) -> None: ...
+
+class ChainStage:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def labels_dense(self, X: NDArray[Any], out: NDArray[np.int32], n_threads: int) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    # Labels, and the planes evaluated for each row.
+    def work_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], work: NDArray[np.int32], n_threads: int
+    ) -> StageOutcome: ...
+    def work_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        work: NDArray[np.int32],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    # Every chain of every row, each output (n_rows, n_chains).
+    def trace_dense(
+        self,
+        X: NDArray[Any],
+        outcome: NDArray[np.int8],
+        node: NDArray[np.int32],
+        score: NDArray[np.float32],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def trace_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        outcome: NDArray[np.int8],
+        node: NDArray[np.int32],
+        score: NDArray[np.float32],
+        n_threads: int,
+    ) -> StageOutcome: ...

@@ -22,11 +22,11 @@ ROWS_PER_CALL: Final = 262_144
 ROWS_PER_THREAD: Final = 512
 
 
-def pieces(X: Rows, n_jobs: int | None) -> Iterator[tuple[int, Rows, int]]:
+def pieces(X: Rows, n_jobs: int | None, rows_per_thread: int = ROWS_PER_THREAD) -> Iterator[tuple[int, Rows, int]]:
     """First row, rows as floats, and threads of each call."""
     for start in range(0, X.shape[0], ROWS_PER_CALL):
         part = X if X.shape[0] <= ROWS_PER_CALL else X[start : start + ROWS_PER_CALL]
-        useful = part.shape[0] // ROWS_PER_THREAD + 1
+        useful = part.shape[0] // rows_per_thread + 1
         yield start, as_floats(part), 1 if useful == 1 else min(thread_count(n_jobs), useful)
 
 

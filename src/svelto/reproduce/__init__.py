@@ -6,6 +6,7 @@ finished survives an interruption, and `resume` goes on from there.
 
 `s0`: Pham and Smeulders, "Metric tree partitioning and Taylor approximation for fast support vector classification".
 `s1`: Ukkonen, "The support vector tree".
+`s2`: Zapien Arreola, Fehr and Burkhardt, "Fast Support Vector Machine Classification of very large Datasets".
 `s3`: Acevedo-Rodriguez et al., "Computational load reduction in decision functions using support vector machines".
 """
 
@@ -17,10 +18,13 @@ from typing import Final
 
 from svelto.reproduce._common import Experiment, Interrupted, Request
 from svelto.reproduce._s0_figure import FIGURE2
+from svelto.reproduce._s2_chain import TABLE41 as S2_TABLE41
+from svelto.reproduce._s2_figure import FIGURES as S2_FIGURES
 from svelto.reproduce._s3_lists import FIGURE4 as S3_FIGURE4
 from svelto.reproduce._s3_trace import TABLE1 as S3_TABLE1
 from svelto.reproduce.s0 import TABLE1, TABLE2
 from svelto.reproduce.s1 import TABLE1 as S1_TABLE1
+from svelto.reproduce.s2 import TABLES5 as S2_TABLES5
 from svelto.reproduce.s3 import TABLE2 as S3_TABLE2
 from svelto.reproduce.s3 import TABLE3 as S3_TABLE3
 
@@ -28,8 +32,9 @@ __all__ = ["EXPERIMENTS", "Interrupted", "run"]
 
 _S0: Final = (TABLE1, TABLE2, FIGURE2)
 _S1: Final = (S1_TABLE1,)
+_S2: Final = (S2_TABLE41, S2_TABLES5, S2_FIGURES)
 _S3: Final = (S3_TABLE1, S3_TABLE2, S3_TABLE3, S3_FIGURE4)
-EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S3)}
+EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S2, *_S3)}
 DEFAULT_OUTPUT: Final = Path("docs") / "reproduction"
 
 
@@ -54,9 +59,9 @@ def run(
     only : sequence of str, optional
         Data sets to measure; default: all of them. Results of the others stay as they are.
     splits : int, optional
-        Random splits where the paper has no given test part; default: 10, for covtype 1.
+        Random splits where the paper has no given test part; default: 10, for covtype 1, for s2's dna-paper 5.
     repeats : int, optional
-        Interleaved repeats of each timing; default: 7.
+        Interleaved repeats of each timing; default: 7, in s2 5.
     n_jobs : int, default=2
         Threads of this library's predictors. `SVC.predict` has one by nature.
     resume : bool, default=False

@@ -256,3 +256,28 @@ def need_matplotlib() -> tuple[Any, Any]:
         return importlib.import_module("matplotlib.figure"), importlib.import_module("matplotlib.backends.backend_agg")
     except ImportError:
         raise ValueError(MISSING_EXTRA) from None
+
+
+def new_figure(size: tuple[float, float]) -> Any:
+    """An empty figure of so many inches that needs no screen."""
+    figure_module, canvas_module = need_matplotlib()
+    figure = figure_module.Figure(figsize=size, dpi=130, layout="constrained")
+    canvas_module.FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Any, path: Path) -> list[Path]:
+    """Write a PNG file, whole or not at all."""
+    with write_atomically(path) as file:
+        # Without the program's name and version, the same picture is the same file.
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return [path]
+
+
+def save_figure_page(folder: Path, figure: Any, facts: Record, text: str) -> list[Path]:
+    """Write the picture, facts and page of an experiment that is a figure; facts bear its name."""
+    png, document, page = (folder / f"{facts['experiment']}.{suffix}" for suffix in ("png", "json", "md"))
+    save_figure(figure, png)
+    write_text(document, json.dumps(facts, indent=1, allow_nan=False) + "\n")
+    write_text(page, text)
+    return [png, document, page]

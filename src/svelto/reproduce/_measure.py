@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from svelto.reproduce._s0_data import SEED, Parts
 
 Form: TypeAlias = Literal["dense", "csr"]
 Labels: TypeAlias = NDArray[np.int64]
+Result = TypeVar("Result")
 
 BASELINE: Final = "SVC.predict"
 # SVC.predict takes up to a millisecond a row; more rows would only take longer.
@@ -50,10 +51,15 @@ class Built(NamedTuple):
 
 def build(svc: Any, X: Rows = None, **options: Any) -> Built:
     """`svelto.accelerate`, with its warnings kept instead of shown."""
+    return Built(*with_warnings(lambda: svelto.accelerate(svc, X, random_state=SEED, **options)))
+
+
+def with_warnings(call: Callable[[], Result]) -> tuple[Result, list[str]]:
+    """What a call returns, and the texts of its warnings, which are not shown."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
-        predictor = svelto.accelerate(svc, X, random_state=SEED, **options)
-    return Built(predictor, [str(warning.message) for warning in caught])
+        result = call()
+    return result, [str(warning.message) for warning in caught]
 
 
 def as_form(X: Rows, form: Form) -> Rows:

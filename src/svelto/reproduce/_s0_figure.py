@@ -6,7 +6,6 @@ parameters, so the picture is like the paper's, not the same.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import svelto
-from svelto._rowfiles import write_atomically
 from svelto._typing import FloatArray
 from svelto.reproduce import _paper_s0
 from svelto.reproduce._common import (
@@ -27,8 +25,9 @@ from svelto.reproduce._common import (
     environment,
     environment_text,
     need_matplotlib,
+    new_figure,
     progress,
-    write_text,
+    save_figure_page,
 )
 from svelto.reproduce._s0_render import LEAF, PAPER
 from svelto.reproduce.s0 import paper_tree
@@ -92,7 +91,7 @@ def max_depth(tree: Any) -> int:
 
 def run_figure2(request: Request) -> list[Path]:
     """Fit, draw, write the picture, its facts and a page."""
-    figure_module, canvas_module = need_matplotlib()
+    need_matplotlib()
     request.output.mkdir(parents=True, exist_ok=True)
     try:
         with progress(3) as steps:
@@ -112,14 +111,8 @@ def run_figure2(request: Request) -> list[Path]:
             facts = _facts(X, y, exact, fast, max_depth(tree), places)
             steps.advance()
             steps.say("drawing")
-            figure = draw(figure_module.Figure(figsize=(13.2, 4.7), dpi=130, layout="constrained"), X, y, places, facts)
-            canvas_module.FigureCanvasAgg(figure)
-            files = [request.output / f"s0-figure2.{suffix}" for suffix in ("png", "json", "md")]
-            with write_atomically(files[0]) as file:
-                # Without the program's name and version, the same picture is the same file.
-                figure.savefig(file, format="png", metadata={"Software": None})
-            write_text(files[1], json.dumps(facts, indent=1, allow_nan=False) + "\n")
-            write_text(files[2], render_figure2(facts))
+            figure = draw(new_figure((13.2, 4.7)), X, y, places, facts)
+            files = save_figure_page(request.output, figure, facts, render_figure2(facts))
             steps.advance()
     except KeyboardInterrupt:
         raise Interrupted("interrupted. No file was left half-written.") from None

@@ -10,7 +10,7 @@ import numpy as np
 
 from svelto.reproduce import _paper_s0
 from svelto.reproduce._common import Record
-from svelto.reproduce._tables import origin, table
+from svelto.reproduce._tables import busy, origin, table
 
 PAPER: Final = (
     'T. V. Pham and A. W. M. Smeulders, "Metric tree partitioning and Taylor approximation for fast support vector '
@@ -336,18 +336,12 @@ def _timing_notes(document: Record) -> list[str]:
 
 
 def _busy(document: Record) -> str:
-    """Name the data set whose timing other processes disturbed most."""
     loads = [
         (split["other_cores"], name)
         for name, record in document["results"].items()
         for split in record.get("splits", [record])
-        if split["other_cores"] is not None
     ]
-    if not loads:
-        return ""
-    most, name = max(loads)
-    middle = float(np.median([load for load, _ in loads]))
-    return f" Meanwhile other processes kept {middle:.2f} cores busy (median), at most {most:.2f} ({name})."
+    return busy(loads)
 
 
 def _differences(measured: Iterable[Record]) -> str:

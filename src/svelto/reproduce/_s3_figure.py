@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from svelto._rowfiles import write_atomically
-from svelto.reproduce._common import Record, need_matplotlib
+from svelto.reproduce._common import Record, need_matplotlib, new_figure, save_figure
 
 __all__ = ["draw_bounds", "draw_evaluations", "draw_lists", "need_matplotlib"]
 
@@ -20,7 +19,7 @@ TITLES: Final = {"rbf": "Gaussian kernel", "exponential": "exponential kernel"}
 
 def draw_bounds(trace: Record, path: Path) -> list[Path]:
     """Figure 1: bounds less the rest that they bound, along the list, in units of the widest."""
-    figure = _figure((7.0, 4.4))
+    figure = new_figure((7.0, 4.4))
     panel = figure.subplots()
     remaining = np.asarray(trace["remaining"])
     unit = trace["widest"]
@@ -39,7 +38,7 @@ def draw_bounds(trace: Record, path: Path) -> list[Path]:
         xlabel="support vectors added", ylabel="bound less remaining value, normalised", xlim=(0, len(remaining) - 1)
     )
     panel.legend(frameon=False)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_evaluations(document: Path, path: Path) -> list[Path]:
@@ -50,7 +49,7 @@ def draw_evaluations(document: Path, path: Path) -> list[Path]:
         return []
     unit, record = found[0]
     bounded, classical = np.asarray(record["figure"]["bounded"]), record["figure"]["classical"]
-    figure = _figure((7.0, 4.4))
+    figure = new_figure((7.0, 4.4))
     panel = figure.subplots()
     panel.plot(bounded, color=BLUE, label="until all signs are certain")
     panel.axhline(bounded.mean(), color=BLUE, linestyle="--", linewidth=0.9, label=f"mean: {bounded.mean():,.0f}")
@@ -58,13 +57,13 @@ def draw_evaluations(document: Path, path: Path) -> list[Path]:
     panel.set(xlabel=f"{len(bounded)} test rows, sorted", ylabel="kernel evaluations", ylim=(0, None))
     panel.set_title(f"{unit}, {TITLES[record['settings']['kernel']]}", fontsize=11)
     panel.legend(frameon=False, loc="lower right")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def draw_lists(document: Path, path: Path) -> list[Path]:
     """Figure 4: saved share against the number of lists, first vectors counted in every machine or once (dots)."""
     records: dict[str, Record] = json.loads(document.read_text(encoding="utf-8"))["results"]
-    figure = _figure((11.0, 4.4))
+    figure = new_figure((11.0, 4.4))
     panels = dict(zip(TITLES, figure.subplots(1, len(TITLES)), strict=True))
     for kernel, panel in panels.items():
         for name, record in records.items():
@@ -79,18 +78,4 @@ def draw_lists(document: Path, path: Path) -> list[Path]:
         panel.set(xlabel="lists", ylabel="saved kernel evaluations, %", xlim=(0, None))
         panel.set_title(TITLES[kernel], fontsize=11)
         panel.legend(frameon=False)
-    return _save(figure, path)
-
-
-def _figure(size: tuple[float, float]) -> Any:
-    figure_module, canvas_module = need_matplotlib()
-    figure = figure_module.Figure(figsize=size, dpi=130, layout="constrained")
-    canvas_module.FigureCanvasAgg(figure)
-    return figure
-
-
-def _save(figure: Any, path: Path) -> list[Path]:
-    with write_atomically(path) as file:
-        # Without the program's name and version, the same picture is the same file.
-        figure.savefig(file, format="png", metadata={"Software": None})
-    return [path]
+    return save_figure(figure, path)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
+
 from svelto import datasets
 from svelto.reproduce._common import (
     Interrupted,
@@ -86,3 +88,13 @@ def origin(document: Record, command: str) -> str:
         return f"Command: `{command}`. Machine: {text}."
     parts = [f"{', '.join(names)}: {text}." for text, names in groups.items()]
     return f"Command: `{command}`, in several runs.\n\n" + "\n".join(f"- {part}" for part in parts)
+
+
+def busy(loads: Sequence[tuple[float | None, str]]) -> str:
+    """Say how busy other processes kept the machine, and on which data set most; from cores and names of data sets."""
+    known = [(cores, name) for cores, name in loads if cores is not None]
+    if not known:
+        return ""
+    most, name = max(known)
+    middle = float(np.median([cores for cores, _ in known]))
+    return f" Meanwhile other processes kept {middle:.2f} cores busy (median), at most {most:.2f} ({name})."
