@@ -56,7 +56,7 @@ def solver() -> Lines:
                     str(threads),
                     f"{seconds:.3f}",
                     found.status,
-                    f"{found.gap:.0e}",
+                    f"{found.gap:.0e}" if found.status != "zero" else "-",
                     str(found.n_passes),
                     f"{found.n_steps:,}",
                     str(support),

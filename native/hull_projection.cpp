@@ -99,7 +99,8 @@ void HullProjector::measure_rows(int n_threads) {
     for_rows(problem_.n_rows, n_threads, [&](std::int64_t i) {
         gradient_[at(i)] = lane_square_distance(problem_.points + i * d, problem_.target, at(d));
     });
-    if (!(*std::max_element(gradient_.begin(), gradient_.end()) < kInfinity))
+    // Products about another point of the hull are up to four times as large.
+    if (!(*std::max_element(gradient_.begin(), gradient_.end()) < 0.1 * std::numeric_limits<double>::max()))
         throw std::overflow_error("squared distances overflow");
     std::vector<double> sorted = gradient_;
     const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);

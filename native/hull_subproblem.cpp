@@ -122,45 +122,40 @@ void HullSubproblem::remove_free(int position) {
     free_.erase(free_.begin() + position);
 }
 
+// Makes the first elements of direction_, found without regard to their sum, sum to -rest, at the least cost. Twice:
+// where free rows are almost dependent, elements cancel, and rounding would change the sum of the weights.
+void HullSubproblem::balance_direction(double rest) {
+    const std::size_t m = free_.size();
+    std::fill_n(ones_.begin(), m, 1.0);
+    factor_.solve(ones_.data());
+    double total_ones = 0.0;
+    for (std::size_t f = 0; f < m; ++f) total_ones += ones_[f];
+    for (int round = 0; round < 2; ++round) {
+        double total = rest;
+        for (std::size_t f = 0; f < m; ++f) total += direction_[f];
+        for (std::size_t f = 0; f < m; ++f) direction_[f] -= total / total_ones * ones_[f];
+    }
+}
+
 // The step of the free weights after which their gradients are equal: argmin of g.p + 1/2 p'K p with sum p = 0.
 void HullSubproblem::find_direction() {
-    const std::size_t m = free_.size();
-    double total = 0.0, total_ones = 0.0;
-    for (std::size_t f = 0; f < m; ++f) {
-        ones_[f] = 1.0;
-        direction_[f] = gradient[free_[0]] - gradient[free_[f]];
-    }
-    factor_.solve(ones_.data());
-    factor_.solve(direction_.data());
-    for (std::size_t f = 0; f < m; ++f) {
-        total += direction_[f];
-        total_ones += ones_[f];
-    }
-    for (std::size_t f = 0; f < m; ++f) direction_[f] -= total / total_ones * ones_[f];
     moving_ = free_;
+    for (std::size_t f = 0; f < free_.size(); ++f) direction_[f] = gradient[free_[0]] - gradient[free_[f]];
+    factor_.solve(direction_.data());
+    balance_direction(0.0);
 }
 
 // Row k, a combination of the free rows, is exchanged with them: w hardly changes, and the objective does not rise.
 void HullSubproblem::find_exchange(std::size_t k) {
     const std::size_t m = free_.size();
-    double total = 1.0, total_ones = 0.0, slope = gradient[k];
-    for (std::size_t f = 0; f < m; ++f) {
-        ones_[f] = 1.0;
-        direction_[f] = -column_[f];
-    }
-    factor_.solve(ones_.data());
-    factor_.solve(direction_.data());
-    for (std::size_t f = 0; f < m; ++f) {
-        total += direction_[f];
-        total_ones += ones_[f];
-    }
-    for (std::size_t f = 0; f < m; ++f) {
-        direction_[f] -= total / total_ones * ones_[f];
-        slope += direction_[f] * gradient[free_[f]];
-    }
-    direction_[m] = 1.0;
     moving_ = free_;
     moving_.push_back(k);
+    for (std::size_t f = 0; f < m; ++f) direction_[f] = -column_[f];
+    factor_.solve(direction_.data());
+    balance_direction(1.0);
+    direction_[m] = 1.0;
+    double slope = 0.0;
+    for (std::size_t f = 0; f <= m; ++f) slope += direction_[f] * gradient[moving_[f]];
     if (slope > 0.0 || (slope == 0.0 && !may_grow(k)))
         for (std::size_t f = 0; f <= m; ++f) direction_[f] = -direction_[f];
 }

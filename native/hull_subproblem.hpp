@@ -43,6 +43,7 @@ class HullSubproblem {
     void start_free();
     bool add_free(std::size_t k);
     void remove_free(int position);
+    void balance_direction(double rest);
     void find_direction();
     void find_exchange(std::size_t k);
     int apply_direction();

@@ -196,7 +196,7 @@ def test_twenty_random_problems_against_a_quadratic_program(kind):
     statuses = []
     for seed in range(20):
         points, target, lower, upper = random_problem(kind, seed)
-        found = project_onto_hull(points, target, lower=lower, upper=upper)
+        found = project_onto_hull(points, target, lower=lower, upper=upper, max_passes=500)
         assert found.status in ("optimal", "zero"), seed
         statuses.append(found.status)
         check_promises(found, points, target, lower, upper)
@@ -240,15 +240,27 @@ def test_kkt_conditions(seed):
     assert (gradient > level + slack).any()
 
 
+def test_weights_may_be_negative():
+    """A lower bound below 0 enlarges the hull: by 0.5 each, the triangle to one twice and a half as large."""
+    triangle = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+    larger = triangle.mean(axis=0) + 2.5 * (triangle - triangle.mean(axis=0))
+    for target in ([5.0, 4.0], [-3.0, 0.5], [1.0, -7.0]):
+        found = project_onto_hull(triangle, target, lower=-0.5, tol=1e-12)
+        expected = project_onto_hull(larger, target, tol=1e-12)
+        check_promises(found, triangle, np.array(target), lower=-0.5)
+        assert_allclose(found.direction, expected.direction, rtol=0, atol=1e-12)
+    assert project_onto_hull(triangle, [-0.5, 1.0]).status == "optimal"
+    assert project_onto_hull(triangle, [-0.5, 1.0], lower=-0.5).status == "zero"
+
+
 def test_ill_conditioned_points_take_passes_not_millions_of_steps():
     """Steps of two weights alone take 60 million steps here, and do not arrive (measured)."""
     rng = np.random.default_rng(0)
     points = rng.normal(size=(5000, 50)) * np.geomspace(1.0, 1e-6, 50)
     for height in (1.0, 2.0, 20.0):
         target = np.r_[np.zeros(49), height * points[:, 49].max()]
-        found = project_onto_hull(points, target)
+        found = project_onto_hull(points, target, max_passes=200)
         assert found.status == "optimal"
-        assert found.n_passes < 200
         check_promises(found, points, target)
 
 
@@ -258,7 +270,7 @@ def test_bounds_of_a_few_nths_move_many_rows_in_few_passes():
     for share in (1.1, 2.0, 10.0):
         found = project_onto_hull(points, target, upper=share / 20_000)
         assert found.status == ("optimal" if share < 2.5 else "zero")
-        assert found.n_passes < 40
+        assert found.n_passes <= 12
         check_promises(found, points, target, upper=share / 20_000)
 
 
@@ -449,6 +461,20 @@ def test_constant_features_and_one_feature():
     assert project_onto_hull(line, [3.0]).status == "zero"
 
 
+def test_far_rows_keep_the_sum_of_the_weights():
+    """Rows a million times as far as the others, and the hull close by: elements of a step cancel."""
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        points = rng.normal(size=(2000, 10))
+        points[rng.integers(0, 2000, 20)] *= 1e6
+        beyond = 20.0 * points[0] / np.linalg.norm(points[0])
+        surface = project_onto_hull(points, beyond, tol=1e-12)
+        target = (
+            beyond if surface.direction is None else beyond + surface.direction * (1.0 - 10.0 ** rng.uniform(-6, -1))
+        )
+        check_promises(project_onto_hull(points, target), points, target)
+
+
 def test_a_far_row_does_not_spoil_the_others():
     rng = np.random.default_rng(0)
     points = slab(500, 6)
@@ -510,13 +536,16 @@ def test_max_passes_stops_with_an_honest_gap():
 
 
 def test_rounding_stops_what_cannot_be_reached():
-    """No double is exact to 1e-30; the search ends, and says so."""
-    rng = np.random.default_rng(0)
-    points, target = rng.normal(size=(500, 20)), np.r_[5.0, np.zeros(19)]
-    found = project_onto_hull(points, target, tol=1e-30, max_passes=100_000)
-    assert found.n_passes < 1000
-    assert found.status in ("stopped", "optimal")  # a gap may round to 0
-    assert found.gap <= 1e-12
+    """No double is exact to 1e-30: the search ends, and says so. (Now and then a gap rounds to 0.)"""
+    statuses = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        points, target = rng.normal(size=(60, 200)), 0.5 * rng.normal(size=200)
+        found = project_onto_hull(points, target, tol=1e-30)
+        assert found.n_passes <= 200
+        assert found.gap <= 1e-13
+        statuses.append(found.status)
+    assert "stopped" in statuses
 
 
 def test_warm_starts_give_the_same_answer_in_fewer_passes():

@@ -31,7 +31,7 @@ CHAIN_RULES: Final = {"one_vs_one": 0, "one_vs_rest": 1}
 # Duels are numbered with 16-bit places.
 MOST_CLASSES: Final = 2**15 - 1
 # Products of a row's feature and a plane's that are worth starting a thread.
-WORTH_A_THREAD: Final = 500_000
+WORTH_A_THREAD: Final = 2_000_000
 
 FloatVector = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -250,22 +250,12 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         ndarray of shape (n_samples,)
         """
         check_is_fitted(self, "classes_")
-        if (
-            type(X) is np.ndarray
-            and X.ndim == 2
-            and 0 < X.shape[0] <= SHORT_ROWS
-            and X.shape[1] == self.n_features_in_
-            and X.dtype in (np.float64, np.float32)
-            and X.flags.c_contiguous
-            and X.flags.aligned
-            and not hasattr(self, "feature_names_in_")
-        ):
+        rows = self._rows(X)
+        if rows is X and 0 < X.shape[0] <= SHORT_ROWS:
             labels, n_open = self._tree.chains.block_labels(X)
-            if n_open == 0:
-                return self.classes_.take(labels)
-            if n_open > 0:
-                return self.classes_.take(self._tree.with_open_rows(X, labels, self.n_jobs))
-        return self.classes_.take(self._tree.labels(self._rows(X), self.n_jobs))
+            if n_open >= 0:
+                return self.classes_.take(self._tree.with_open_rows(X, labels, self.n_jobs) if n_open else labels)
+        return self.classes_.take(self._tree.labels(rows, self.n_jobs))
 
     def decision_function(self, X: Any) -> FloatArray:
         """Scores: one a row, positive towards ``classes_[1]``, or one for each class; the label's is the largest.
@@ -374,8 +364,20 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     # -- parts -----------------------------------------------------------------------------------------------
 
     def _rows(self, X: Any) -> Rows:
+        """Rows that native code can read; whether they are finite is looked at there."""
+        if (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and X.shape[1] == self.n_features_in_
+            and X.shape[0] > 0
+            and X.dtype in (np.float64, np.float32)
+            and X.flags.c_contiguous
+            and X.flags.aligned
+            and not hasattr(self, "feature_names_in_")
+        ):
+            return X
         return validate_data(
-            self, X, dtype=(np.float64, np.float32), accept_sparse="csr", reset=False, ensure_all_finite=True
+            self, X, dtype=(np.float64, np.float32), accept_sparse="csr", reset=False, ensure_all_finite=False
         )
 
     def __sklearn_tags__(self) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,11 @@ from svelto.training._svm_tree.probability import (
     with_label_first,
 )
 from svelto.training._svm_tree.tail import Tail
-from svelto.voting import ovr_decision
 
 # Rows whose chains are all traced at once: bounds the memory of (rows, chains) arrays.
 TRACED_ENTRIES = 1 << 23
+# A margin beyond this is as good as any.
+CLEAR_MARGIN = 0.25
 
 
 class NodeFacts(NamedTuple):
@@ -112,7 +114,20 @@ class TreeAnswers:
         signed = self._by_pieces(X, n_jobs, self._signed_margins)
         if self.n_classes == 2 or self.duels[0].negative == REST:
             return signed
-        return ovr_decision(-signed, self.n_classes)  # there a positive score speaks for the first class
+        # Votes, and a sum of margins squashed into (-1/3, 1/3) that decides between equal votes, as `ovr_decision`.
+        # Wide margins count no more than clear ones: those of duels between other classes say nothing, loudly.
+        votes = (signed < 0) @ self._sides[0] + (signed > 0) @ self._sides[1]
+        sums = np.clip(signed, -CLEAR_MARGIN, CLEAR_MARGIN) @ (self._sides[1] - self._sides[0])
+        columns: FloatArray = votes + sums / (3.0 * (np.abs(sums) + 1.0))
+        return columns
+
+    @cached_property
+    def _sides(self) -> tuple[FloatArray, FloatArray]:
+        """Which class (column) each duel (row) votes for with -1, and with +1."""
+        sides = np.zeros((2, len(self.duels), self.n_classes))
+        for row, duel in enumerate(self.duels):
+            sides[0, row, duel.negative] = sides[1, row, duel.positive] = 1.0
+        return sides[0], sides[1]
 
     def _signed_margins(self, trace: ChainTrace) -> FloatArray:
         margin = np.maximum(self._margin(trace), np.finfo(np.float64).tiny)  # a margin of 0 has a side as well

@@ -30,7 +30,7 @@ COST_SHRINKING: Final = 10.0
 ZERO_SPREAD: Final = 1e-3
 # LIBSVM solves the problem itself, with a bias that costs nothing; its time grows with the square of the rows. Beyond
 # this many liblinear solves it with squared slacks, in the primal: no random order, and a fraction of the time.
-LIBSVM_ROWS: Final = 500
+LIBSVM_ROWS: Final = 2000
 LIBSVM_STEPS: Final = 20_000
 LIBLINEAR_STEPS: Final = 100
 N_PRINCIPAL: Final = 3

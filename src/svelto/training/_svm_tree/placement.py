@@ -142,7 +142,7 @@ def place_tail(held: HeldOut, duels: Sequence[Duel], n_classes: int, loss: float
         lost: FloatArray = tail_right.astype(np.float64) - (labels == held.y)
         mean = float(weight @ lost)
         error = float(np.sqrt(weight**2 @ (lost - mean) ** 2 + 1.0 / len(weight) ** 2))
-        if mean + error > loss:
+        if max(mean, 0.0) + error > loss:  # rows won by luck pay for nothing
             return None
         return Placement(end, tail_accuracy - mean, tail_accuracy, float(weight[is_open].sum()))
 
