@@ -245,6 +245,6 @@ def raise_bad_row(rows: Rows, row: int, fault: int) -> NoReturn:
     if len(bad):
         raise ValueError(
             f"X contains {values[bad[0]]!s} (row {row}, column {bad[0]}); expected finite float64 numbers. "
-            "Impute or drop such rows before prediction."
+            "Impute or drop rows with NaN or infinity before prediction."
         )
     raise ValueError(f"Row {row} of X is not finite after the model's scaler.")
