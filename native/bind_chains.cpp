@@ -11,7 +11,7 @@ namespace {
 
 using Outcomes = nb::ndarray<std::int8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Nodes = nb::ndarray<std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Products = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Products = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

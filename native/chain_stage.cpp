@@ -137,10 +137,9 @@ class ChainTracer : public ChainWalker {
                 const int node = start + node_[i];
                 out_.outcome[at] = outcome_[i];
                 out_.node[at] = node_[i];
-                out_.score[at] = 0.0f;
+                out_.score[at] = 0.0;
                 if (n_nodes > 0)
-                    out_.score[at] =
-                        static_cast<float>(static_cast<double>(score_[i]) * stage_.unit[node] + stage_.offset[node]);
+                    out_.score[at] = static_cast<double>(score_[i]) * stage_.unit[node] + stage_.offset[node];
             }
             for (int i = 0; i < n_left_; ++i) out_.node[(first + left_[i]) * chains_.n_chains + chain] = n_nodes;
         }

@@ -38,7 +38,7 @@ StageOutcome chain_labels(const ChainStage& stage, const HotTable& hot, const Ro
 struct ChainTrace {
     std::int8_t* outcome = nullptr;
     std::int32_t* node = nullptr;  // the deciding node counted from the chain's first, their number at the end
-    float* score = nullptr;        // its product in the caller's units; at the end the last node's; 0 without nodes
+    double* score = nullptr;       // its product in the caller's units; at the end the last node's; 0 without nodes
 };
 StageOutcome chain_trace(const ChainStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
                          const ChainTrace& out);

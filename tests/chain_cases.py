@@ -136,7 +136,7 @@ def ask(chains, X, level=LEVELS[-1], n_threads=1):
     stage, n, p = _core.ChainStage(chains.fields(), level), X.shape[0], chains.n_chains
     kind = "csr" if sparse.issparse(X) else "dense"
     labels, again, work = (np.full(n, -7, dtype=np.int32) for _ in range(3))
-    trace = [np.full((n, p), -7, dtype=t) for t in (np.int8, np.int32, np.float32)]
+    trace = [np.full((n, p), -7, dtype=t) for t in (np.int8, np.int32, np.float64)]
     settled, *no_fault = getattr(stage, "labels_" + kind)(*as_parts(X), labels, n_threads)
     assert no_fault == [-1, 0]
     assert settled == (labels >= 0).sum()

@@ -90,7 +90,7 @@ def test_calls_of_a_wrong_shape_are_refused():
         with pytest.raises(ValueError, match="The chains have 5 features; X has 4"):
             method(X[:, :4])
     stage, out = _core.ChainStage(chains.fields(), "baseline"), np.empty(150, dtype=np.int32)
-    trace = [np.empty((150, 3), dtype=t) for t in (np.int8, np.int32, np.float32)]
+    trace = [np.empty((150, 3), dtype=t) for t in (np.int8, np.int32, np.float64)]
     with pytest.raises(ValueError, match="rows and chains disagree in width"):
         stage.labels_dense(X[:, :4], out, 1)
     with pytest.raises(ValueError, match="out and rows disagree in length"):

@@ -96,7 +96,9 @@ def test_answers_do_not_depend_on_level_threads_or_batch(d, n_classes, rule, sto
     if d < 17 and not stored:
         more = (0, 17 - d)
         wider = replace(chains, planes=np.pad(chains.planes, ((0, 0), more)), centre=np.pad(chains.centre, more))
-        same(ask(wider, np.pad(X, ((0, 0), more))), expected)
+        *decisions, score = ask(wider, np.pad(X, ((0, 0), more)))
+        same(decisions, expected[:4])
+        np.testing.assert_allclose(score, expected[4], rtol=1e-12, atol=1e-12)  # the centre's share is NumPy's product
 
 
 @pytest.mark.parametrize("threshold", [0.1, 0.7, -0.1, -0.7])  # float32 rounds them up, down, down and up
@@ -148,7 +150,7 @@ def test_a_centre_keeps_the_digits_of_rows_far_from_zero():
     moved = replace(chains, low=chains.low + offset, high=chains.high + offset, centre=far)
     expected, got = definition(chains, X), ask(moved, X + far)
     same(got[:4], expected[:4])
-    np.testing.assert_array_equal(got[4], (slow_trace(moved, X + far)[2]).astype(np.float32))
+    np.testing.assert_array_equal(got[4], slow_trace(moved, X + far)[2])
     without = ask(replace(moved, centre=None), X + far)
     assert (without[0] != expected[0]).any()
 
@@ -161,7 +163,7 @@ def test_planes_of_any_scale(exponent):
     expected, got = ask(chains, X), ask(scaled, X)
     same(got[:4], expected[:4])
     with np.errstate(over="ignore", under="ignore"):
-        np.testing.assert_array_equal(got[4], (expected[4].astype(np.float64) * factor).astype(np.float32))
+        np.testing.assert_array_equal(got[4], expected[4] * factor)
 
 
 @pytest.mark.parametrize("end", [-1, 0, 1])

@@ -74,7 +74,9 @@ def test_rows_within_rounding_of_the_hard_class_stay():
     X = np.array([[1.0], [1.0 - 1e-9], [-1.0]])
     found = peel(weighted(X, [1, -1, -1]), np.array([1.0]), 1, solver="h")
     np.testing.assert_array_equal(found.rows, [2])
-    assert peel(weighted(X[:2], [1, -1]), np.array([1.0]), 1, solver="h") is None
+    assert peel(weighted(X[:2], [1, -1]), np.array([1.0]), 1, solver="h", clear=1e-6) is None
+    far = peel(weighted(np.array([[0.0], [1.0], [5.0]]) + 1e9, np.array([-1, 1, 1])), np.array([1.0]), 1, solver="h")
+    np.testing.assert_array_equal(far.rows, [0])  # distances count, not how far away the rows are
 
 
 @pytest.mark.parametrize("length", [0.0, np.inf, np.nan])
@@ -138,13 +140,17 @@ def test_greedy_one_never_removes_fewer_at_the_first_node():
 
 
 def test_a_direction_that_removes_nothing_is_turned_round():
-    # Hard +1 lies on both ends of the line: towards +1 there is no -1 row beyond it, the other way round there is none
-    # either; with hard -1 the rows at the far end go, against the direction of the solver.
-    X = np.array([[0.0], [1.0], [1.1], [1.2], [5.0]])
-    y = np.array([-1, 1, 1, 1, -1])
-    turned = peel(weighted(X, y), np.array([-1.0]), 1, solver="h", sign=-1)
-    np.testing.assert_array_equal(turned.rows, [4])
-    assert turned.node.sign == -1
+    # The -1 rows' centroid lies to the left of the +1 rows, so with hard +1 every solver points to the right, where no
+    # -1 row lies beyond them; the other way round the one far -1 row is peeled off.
+    X = np.array([[0.5], [0.9], [1.0], [0.6], [0.7], [5.0]])
+    y = np.array([1, 1, 1, -1, -1, -1])
+    right = np.array([1.0])
+    assert peel(weighted(X, y), right, 1, solver="h") is None
+    np.testing.assert_array_equal(peel(weighted(X, y), -right, 1, solver="h", sign=-1).rows, [5])
+    rng = np.random.default_rng(0)
+    wild = [weighted(rng.uniform(-1, 1, (80, 2)), rng.choice([-1, 1], 80)) for _ in range(6)]
+    turned = [node for rows in wild for node in grow_chain(rows, 0, 100).nodes if node.sign == -1]
+    assert turned
 
 
 def test_right_angles_help_where_the_solvers_are_stuck():

@@ -9,7 +9,9 @@ import pytest
 from sklearn.datasets import load_iris, make_classification, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import SVC
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, SVR
 
 from svelto import SVMTreeClassifier
 from test_svm_tree import PAPER, quick
@@ -60,7 +62,7 @@ def test_equal_rows_with_both_labels(parameters):
 
 
 def test_a_chain_that_is_stuck_says_so():
-    with pytest.warns(ConvergenceWarning, match=r"1 of 1 chains ended .*no hyperplane removed a row.*last='auto'"):
+    with pytest.warns(ConvergenceWarning, match=r"1 of 1 chains ended .*no hyperplane removed a row.*A tail would"):
         tree = SVMTreeClassifier(**PAPER).fit([[0.0], [0.0], [1.0], [1.0]], [0, 1, 0, 1])
     assert tree.ended_ == ["stuck"]
     X, y = make_moons(300, noise=0.2, random_state=0)
@@ -102,6 +104,8 @@ def test_a_class_with_one_row():
         ({"min_peeled": 1.0}, "min_peeled is 1.0; expected a share"),
         ({"allowed_error": "no"}, "allowed_error is 'no'"),
         ({"tail": "linear"}, "tail is 'linear'; expected one of 'rbf'"),
+        ({"tail": SVR()}, "expected 'rbf', a classifier that can be fitted, or None"),
+        ({"tail": KNeighborsClassifier(), "tail_method": "taylor_tree"}, "no kernel machine that svelto reads"),
         ({"tail": 3}, "tail is 3; expected 'rbf', a classifier that can be fitted, or None"),
         ({"tail_at": -1}, "tail_at is -1; expected 'auto' or a whole number"),
         ({"tail_at": "end"}, "tail_at is 'end'"),
@@ -144,12 +148,20 @@ def test_rows_and_labels_are_checked(moons):
 
 
 def test_class_weight_moves_the_boundary():
-    X, y = make_classification(1500, 4, n_informative=3, n_redundant=0, class_sep=0.5, random_state=0)
+    X, y = make_classification(500, 4, n_informative=3, n_redundant=0, class_sep=0.5, random_state=0)
     for tail in (None, SVC()):
         shares = [quick(tail=tail, class_weight=w).fit(X, y).predict(X).mean() for w in (None, {0: 1.0, 1: 5.0})]
         assert shares[1] > shares[0] + 0.05
-    balanced = quick(tail=None, class_weight="balanced").fit(X[: 200 + 50], y[:250])
-    assert set(balanced.predict(X)) == {0, 1}
+    few = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]])
+    plain, balanced = (quick(tail=None, class_weight=w).fit(X[few], y[few]) for w in (None, "balanced"))
+    assert balanced.predict(X).mean() > plain.predict(X).mean() + 0.1
+    halves = np.where(y[few] == 1, 1.0, 0.5)
+    factor = {k: halves.sum() / 2 / halves[y[few] == k].sum() for k in (0, 1)}
+    by_hand = quick(tail=None, class_weight=factor).fit(X[few], y[few], sample_weight=halves)
+    with_weights = quick(tail=None, class_weight="balanced").fit(X[few], y[few], sample_weight=halves)
+    np.testing.assert_array_equal(by_hand.predict(X), with_weights.predict(X))
+    pipe = make_pipeline(StandardScaler(), SVC())
+    assert quick(tail=pipe, tail_at=1, class_weight="balanced").fit(X[few], y[few]).score(X, y) > 0.5
 
 
 def test_interrupt_ends_training(moons, monkeypatch):

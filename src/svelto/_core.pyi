@@ -289,7 +289,7 @@ class ChainStage:
         X: NDArray[Any],
         outcome: NDArray[np.int8],
         node: NDArray[np.int32],
-        score: NDArray[np.float32],
+        score: NDArray[np.float64],
         n_threads: int,
     ) -> StageOutcome: ...
     def trace_csr(
@@ -299,6 +299,6 @@ class ChainStage:
         row_start: NDArray[Any],
         outcome: NDArray[np.int8],
         node: NDArray[np.int32],
-        score: NDArray[np.float32],
+        score: NDArray[np.float64],
         n_threads: int,
     ) -> StageOutcome: ...

@@ -40,12 +40,13 @@ class ChainTrace(NamedTuple):
     """What every chain says about every row, each (n_rows, n_chains).
 
     outcome: -1, +1, or 0 for open. node: the deciding node, counted from the chain's first; the number of the chain's
-    nodes where its end was reached. score: the deciding node's w.x, the last node's at the end, 0 without nodes.
+    nodes where its end was reached. score: the deciding node's w.x (a float32
+    product about the centre, with the centre's share added in float64), the last node's at the end, 0 without nodes.
     """
 
     outcome: np.ndarray[Any, np.dtype[np.int8]]
     node: IntArray
-    score: np.ndarray[Any, np.dtype[np.float32]]
+    score: FloatArray
 
 
 @dataclass(eq=False)
@@ -250,9 +251,7 @@ class Chains:
     def trace(self, X: Rows, n_jobs: int | None = None) -> ChainTrace:
         """Every chain of every row; rows as for `labels`."""
         shape = (X.shape[0], self.n_chains)
-        result = ChainTrace(
-            np.empty(shape, dtype=np.int8), np.empty(shape, dtype=np.int32), np.empty(shape, dtype=np.float32)
-        )
+        result = ChainTrace(np.empty(shape, dtype=np.int8), np.empty(shape, dtype=np.int32), np.empty(shape))
         self._ask("trace", X, result, n_jobs)
         return result
 

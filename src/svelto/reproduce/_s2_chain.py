@@ -110,9 +110,9 @@ def render_table41(document: Record) -> str:
         [
             "# S2, Table 4.1: hyperplanes of the fourclass tree",
             f"The example of {PAPER}, Table 4.1, run again with svelto on all rows of fourclass_scale: "
-            '`SVMTreeClassifier(tail=None, last="class", min_peeled=0, greedy=0)`. Solver h: H1-SVM, c: C-SVM. '
-            "Sign -1: the solver's direction was turned round. The paper does not say how features were scaled; both "
-            "ways are here.",
+            '`SVMTreeClassifier(tail=None, last="class", prefer="rows", greedy=0, min_peeled=0)`. Solver h: '
+            "H1-SVM, c: C-SVM. Sign -1: the solver's direction was turned round. The paper does not say how features "
+            "were scaled; both ways are here.",
             origin(document, "svelto reproduce s2-table4.1"),
             "## The tree as it was grown",
             table(";".join(heads), rows),

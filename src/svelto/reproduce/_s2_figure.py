@@ -249,10 +249,10 @@ def render_figures(facts: Record) -> str:
             f"- All {n_rows} rows of {settings['data']} train. RBF SVM (C = {settings['C']:g}, gamma = "
             f"{settings['gamma']:g}, Std-Dev): {facts['n_sv']} support vectors, {facts['rbf_right']} rows right; its "
             "boundary is the solid line, its margins are dotted.\n"
-            '- Tree: `SVMTreeClassifier(tail=None, last="class", min_peeled=0, greedy=0, scale="standard")`, pruned: '
-            f"{len(facts['planes'])} hyperplanes, {facts['right']} rows right. Cyan: labelled -1, yellow: labelled "
-            "+1; the stronger tone is what a panel's hyperplane adds. Nothing is promised about rows that were not "
-            "trained on.\n"
+            '- Tree: `SVMTreeClassifier(tail=None, last="class", prefer="rows", greedy=0, min_peeled=0, '
+            f'scale="standard")`, pruned: {len(facts["planes"])} hyperplanes, {facts["right"]} rows right. '
+            "Cyan: labelled -1, yellow: labelled +1; the stronger tone is what a panel's hyperplane adds. "
+            "Nothing is promised about rows that were not trained on.\n"
             f"- {left} rows pass all hyperplanes and get the class that is left.",
             table("plane;solver;hard class;sign;perpendicular;rows that reach it;rows labelled", rows),
             "",

@@ -205,8 +205,9 @@ def _notes(document: Record, lines: Sequence[Line]) -> list[str]:
         "every class by its share. usps: the paper's tables train on 18,063 = 9 * 2,007 rows and test on the "
         "7,291; both directions are here. isolet: three quarters of the paper's 6,238 training rows are not public "
         "here. covtype: 20,000 training and 50,000 test rows, drawn likewise.",
-        "Paper's tree: `SVMTreeClassifier(tail=None, last=\"class\", min_peeled=0)`; svelto's linear tree: "
-        "`SVMTreeClassifier(tail=None)`; with tail: `SVMTreeClassifier(tail=SVC(C=C, gamma=gamma))`.",
+        'Paper\'s tree: `SVMTreeClassifier(tail=None, last="class", prefer="rows", greedy=0, min_peeled=0)`; '
+        "svelto's linear tree: `SVMTreeClassifier(tail=None)`; with tail: "
+        "`SVMTreeClassifier(tail=SVC(C=C, gamma=gamma))`.",
         "Std-Dev: mean 0 and deviation 1; Min-Max: [0, 1], both over the training rows. RBF SVMs get rows scaled like "
         "those of the trees.",
         "SVs are counted as in the paper, once for every pair of classes that they serve. RBF / tree: how many times "

@@ -42,7 +42,7 @@ def targets(lines: Sequence[Line]) -> list[Target]:
     found: list[Target] = []
     for line in lines:
         if line.name == "fourclass":
-            found.append(_small_tree(line, "standard", "paper0", *FOURCLASS))
+            found += [_small_tree(line, "standard", side, *FOURCLASS) for side in ("paper0", "linear")]
         for scale in SCALES:
             if line.name in ("usps", "usps-paper"):
                 found.append(_small_tree(line, scale, "linear", *USPS))

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from svelto._inputs import check_rows
 from svelto._progress import steps
 from svelto._typing import FloatArray, Rows
 from svelto.training._svm_tree.options import checked_options
@@ -60,16 +61,17 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         What answers rows that no hyperplane settles. "rbf": an SVC whose C and gamma are chosen by cross-validation.
         An estimator is cloned and fitted on the scaled rows. None: a tree of hyperplanes alone.
     tail_at : "auto" or int, default="auto"
-        Nodes of every chain before the tail takes over. "auto": cross-validation decides for every chain.
+        Nodes of every chain before the tail takes over. "auto": cross-validation decides, for all chains together.
     tail_loss : float, default=0.001
-        Accuracy in cross-validation that may be given up against the tail alone to reach it less often.
+        Accuracy in cross-validation that may be given up against the tail alone to reach it less often; a standard
+        error is added to what is measured, so with fewer than ``1 / tail_loss`` rows (or 0) every row goes to the tail.
     tail_method : str, default="exact"
         Method of `svelto.accelerate` that answers for the tail.
     tail_options : dict, optional
         Further arguments of `svelto.accelerate`, such as ``{"agreement": 0.999}``.
     last : {"auto", "class"}, default="auto"
         What follows the nodes of a chain. "class": the class that is left (or the tail). "auto": a linear SVM of all
-        rows may replace the last nodes where cross-validation says so.
+        rows may replace the last nodes where cross-validation says so (not with a number as `tail_at`).
     greedy : {0, 1}, default=1
         1: hyperplanes at right angles are tried at every node; 0: only where nothing else removes a row.
     prefer : {"margin", "rows"}, default="margin"
@@ -132,7 +134,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
     --------
     >>> from sklearn.datasets import make_moons
     >>> import svelto
-    >>> X, y = make_moons(400, noise=0.1, random_state=0)
+    >>> X, y = make_moons(2000, noise=0.1, random_state=0)
     >>> tree = svelto.SVMTreeClassifier(random_state=0).fit(X, y)
     >>> bool(tree.score(X, y) > 0.98)
     True
@@ -205,8 +207,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         if len(classes) < 2:
             raise ValueError(f"y holds {len(classes)} class ({classes.tolist()[0]!r}); expected at least two classes.")
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        factor = compute_class_weight(self.class_weight, classes=classes, y=y)
-        weight = weight * factor[numbers]
+        weight = weight * self._class_factors(classes, numbers, weight, y)[numbers]
         _check_class_weights(classes, numbers, weight)
         stored = sparse.issparse(X) and X.nnz < STORED_BELOW * X.shape[0] * X.shape[1]
         rows = merged_rows(X.toarray() if sparse.issparse(X) else X, numbers, weight)
@@ -214,9 +215,17 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             trained = train_tree(rows, len(classes), options, stored, self.random_state, progress)
         self._name_results(classes, trained)
         mixed = mixed_ends([one.chain for one in trained.grown], trained.ends)
-        if mixed is not None and self.last == "class":  # with "auto" cross-validation has found nothing better
+        if mixed is not None:
             warnings.warn(mixed, ConvergenceWarning, stacklevel=2)
         return self
+
+    def _class_factors(self, classes: Any, numbers: Any, weight: FloatArray, y: Any) -> FloatArray:
+        """Factors of the classes; "balanced" counts a row as often as its weight says."""
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            total = np.bincount(numbers, weights=weight)
+            factors: FloatArray = total.sum() / (len(classes) * np.maximum(total, np.finfo(np.float64).tiny))
+            return factors
+        return np.asarray(compute_class_weight(self.class_weight, classes=classes, y=y), dtype=np.float64)
 
     def _name_results(self, classes: np.ndarray[Any, Any], trained: TrainedTree) -> None:
         self.classes_ = classes
@@ -251,7 +260,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """
         check_is_fitted(self, "classes_")
         rows = self._rows(X)
-        if rows is X and 0 < X.shape[0] <= SHORT_ROWS:
+        if rows is X and type(X) is np.ndarray and X.shape[0] <= SHORT_ROWS:
             labels, n_open = self._tree.chains.block_labels(X)
             if n_open >= 0:
                 return self.classes_.take(self._tree.with_open_rows(X, labels, self.n_jobs) if n_open else labels)
@@ -341,11 +350,15 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             the tail answers. "kernel_values": kernel values of the tail, if every one of its support vectors is met.
         """
         check_is_fitted(self, "classes_")
-        labels, planes = self._tree.chains.labels_and_work(self._rows(X), self.n_jobs)
-        is_open = float(np.mean(labels < 0))
+        rows = self._rows(X)
+        labels, planes = self._tree.chains.labels_and_work(rows, self.n_jobs)
         tail = self._tree.tail
+        counted = float(planes.sum())
+        if tail is None and (labels < 0).any():  # the vote looks at all chains
+            counted += float(self._tree.path(rows[labels < 0], self.n_jobs).sum())
+        is_open = float(np.mean(labels < 0))
         return {
-            "planes": float(planes.mean()),
+            "planes": counted / len(labels),
             "settled": 1.0 - is_open,
             "tail_rows": 0.0 if tail is None else is_open,
             "kernel_values": 0.0 if tail is None else is_open * tail.n_support,
@@ -376,9 +389,10 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             and not hasattr(self, "feature_names_in_")
         ):
             return X
-        return validate_data(
+        checked = validate_data(
             self, X, dtype=(np.float64, np.float32), accept_sparse="csr", reset=False, ensure_all_finite=False
         )
+        return check_rows(checked, self.n_features_in_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

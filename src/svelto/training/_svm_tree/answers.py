@@ -16,7 +16,6 @@ from scipy import sparse
 
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.chains import Chains, ChainTrace
-from svelto.probability import Sigmoid, Temperature
 from svelto.training._svm_tree.duels import REST, Duel
 from svelto.training._svm_tree.growth import Node
 from svelto.training._svm_tree.held_out import margins
@@ -25,8 +24,8 @@ from svelto.training._svm_tree.probability import (
     PEELED,
     PLANE,
     DecisionOdds,
+    TailOdds,
     class_probabilities,
-    tail_probabilities,
     with_label_first,
 )
 from svelto.training._svm_tree.tail import Tail
@@ -50,7 +49,7 @@ class Probability(NamedTuple):
     """What was learned about decisions and about the tail's scores; `right` is the tail's held-out accuracy."""
 
     odds: DecisionOdds
-    tail: Sigmoid | Temperature | None
+    tail: TailOdds | None
     right: float
 
 
@@ -153,7 +152,7 @@ class TreeAnswers:
         if self.chains.n_nodes == 0:
             return np.zeros(trace.outcome.shape)
         low, high, spread = self.chains.low, self.chains.high, self.facts.spread
-        margin = margins(trace.score.astype(np.float64), low[node], high[node], spread[node])
+        margin = margins(trace.score, low[node], high[node], spread[node])
         return np.where(node < 0, 0.0, margin)
 
     # -- probabilities ---------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ class TreeAnswers:
         assert self.probability is not None
         scores = self.tail.decision(rows, n_jobs)
         if scores is not None and self.probability.tail is not None:
-            return tail_probabilities(scores, self.probability.tail)
+            return self.probability.tail.probabilities(scores)
         own = self.tail.probabilities(rows, n_jobs)
         if own is not None:
             return own

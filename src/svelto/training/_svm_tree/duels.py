@@ -148,10 +148,11 @@ def grow_duels(
     with warnings.catch_warnings():  # here, because filters are the process's, not the thread's
         # Any plane is a candidate; what it is worth is counted afterwards.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if n_threads == 1 or len(duels) == 1:
-            return [grow(duel) for duel in duels]
-        # Threads of the BLAS inside these threads would fight over the same cores.
+        # Threads of the BLAS inside these threads would fight over the same cores, and sums of many threads run in
+        # another order than those of one.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(min(n_threads, len(duels))) as pool:
+            if n_threads == 1 or len(duels) == 1:
+                return [grow(duel) for duel in duels]
             pending = [pool.submit(grow, duel) for duel in duels]
             try:
                 return [one.result() for one in pending]

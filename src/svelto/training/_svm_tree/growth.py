@@ -22,7 +22,7 @@ from svelto._typing import FloatArray, IndexArray
 from svelto.training._svm_tree.directions import c_svm_direction, h1_direction, perpendiculars
 from svelto.training._svm_tree.rows import TrainingRows
 
-# A row is peeled off only if it keeps this distance from the hard class, as a share of the largest score: prediction
+# A row is peeled off only if it keeps this distance from the hard class, as a share of the rows' radius: prediction
 # works in float32, and equal rows may get scores that differ in the last bits.
 CLEAR_SHARE: Final = 1e-6
 
@@ -150,6 +150,7 @@ def grow_chain(
     live = np.arange(len(rows.y))
     nodes: list[Node] = []
     start: dict[int, FloatArray] = {}  # weights of all rows in the last H1 solution, for each hard class
+    clear = clear_distance(rows.X, rows.weight)
     least = min_peeled * float(rows.weight.sum()) * (1.0 - 1e-12)  # a share times a sum may end a hair above it
     ended = "one class"
     while len(np.unique(rows.y[live])) == 2:
@@ -157,7 +158,7 @@ def grow_chain(
             ended = "max_nodes"
             break
         progress(len(nodes), len(live))
-        best = _best_node(rows.part(live), live, greedy, prefer, start, len(rows.y), n_threads)
+        best = _best_node(rows.part(live), live, greedy, prefer, start, len(rows.y), n_threads, clear)
         if best is None or best.node.removed < least:
             ended = "stuck" if best is None else "min_peeled"
             break
@@ -178,6 +179,7 @@ def _best_node(
     start: dict[int, FloatArray],
     n_all: int,
     n_threads: int,
+    clear: float,
 ) -> Peeled | None:
     best: Peeled | None = None
     solved: list[tuple[FloatArray, str, int]] = []
@@ -187,14 +189,16 @@ def _best_node(
             if direction is None:
                 continue
             solved.append((direction, solver, hard))
-            found = peel(rows, direction, hard, solver=solver) or peel(rows, -direction, hard, solver=solver, sign=-1)
+            found = peel(rows, direction, hard, solver=solver, clear=clear) or peel(
+                rows, -direction, hard, solver=solver, sign=-1, clear=clear
+            )
             best = _better(best, found, prefer)
     if best is not None and (greedy == 0 or _cannot_be_beaten(best, rows, prefer)):
         return best
     for direction, solver, hard in solved:
         for across in perpendiculars(rows.X, rows.y, rows.weight, direction):
             for sign in (1, -1):
-                found = peel(rows, sign * across, hard, solver=solver, sign=sign, perpendicular=True)
+                found = peel(rows, sign * across, hard, solver=solver, sign=sign, perpendicular=True, clear=clear)
                 best = _better(best, found, prefer)
     return best
 
@@ -245,9 +249,11 @@ def peel(
     solver: str,
     sign: int = 1,
     perpendicular: bool = False,
+    clear: float | None = None,
 ) -> Peeled | None:
     """The threshold of section 4.2.2: half-way between the hard class and the soft rows beyond it.
 
+    Soft rows have to keep the distance `clear` from the hard class, which is that of these rows where none is given.
     Returns None where no soft row lies beyond the hard class.
     """
     length = float(np.linalg.norm(direction))
@@ -258,7 +264,7 @@ def peel(
     is_hard = rows.y == hard
     away = -hard * scores  # grows towards the soft class's side
     edge = away[is_hard].max()
-    beyond = ~is_hard & (away > edge + CLEAR_SHARE * np.abs(scores).max())
+    beyond = ~is_hard & (away > edge + (clear_distance(rows.X, rows.weight) if clear is None else clear))
     if not beyond.any():
         return None
     nearest = away[beyond].min()
@@ -276,6 +282,12 @@ def peel(
         float(rows.weight[beyond].sum()),
     )
     return Peeled(node, np.flatnonzero(beyond), float(nearest - edge) / spread)
+
+
+def clear_distance(X: FloatArray, weight: FloatArray) -> float:
+    """What rows must keep from each other to be told apart when they are predicted, about their mean in float32."""
+    centred = X - np.average(X, axis=0, weights=weight)
+    return CLEAR_SHARE * float(np.sqrt(np.einsum("ij,ij->i", centred, centred).max()))
 
 
 def spread_of(scores: FloatArray, weight: FloatArray) -> float:

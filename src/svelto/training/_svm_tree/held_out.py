@@ -119,7 +119,7 @@ def cross_validate(
         if make_tail is not None:
             progress(f"fold {fold + 1} of {n_folds}, tail")
             tail = make_tail(known)
-            labels, decision = tail.labels(X), tail.decision(X)
+            labels, decision = tail.labels(X, tail.n_jobs), tail.decision(X, tail.n_jobs)
         parts.append((held, records, labels, decision))
     if not parts:
         return None

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import is_classifier
 
 from svelto._options import check_choice, check_whole
 from svelto._threads import check_n_jobs
@@ -62,7 +63,7 @@ def _check_tail(given: dict[str, Any]) -> None:
     tail, depth = given["tail"], given["tail_at"]
     if isinstance(tail, str):
         check_choice("tail", tail, ("rbf",))
-    elif tail is not None and not (hasattr(tail, "fit") and hasattr(tail, "predict")):
+    elif tail is not None and not (hasattr(tail, "fit") and is_classifier(tail)):
         raise ValueError(f"tail is {tail!r}; expected 'rbf', a classifier that can be fitted, or None.")
     if depth != "auto" and (isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 0):
         raise ValueError(f"tail_at is {depth!r}; expected 'auto' or a whole number of at least 0.")

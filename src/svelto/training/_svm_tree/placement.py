@@ -96,7 +96,7 @@ def _errors(held: HeldOut, record: DuelRecord, duel: Duel, end: End) -> float:
 def _chain_end(held: HeldOut, record: DuelRecord, duel: Duel, plane: int) -> End:
     alone = _errors(held, record, duel, End(0, plane))
     deepest = int(record.chains[0].node.max(initial=0))
-    choices = [End(ALL_NODES), *(End(depth, plane) for depth in DEPTHS if depth <= deepest)]
+    choices = [End(ALL_NODES), *(End(depth, plane) for depth in _depths(DEPTHS, deepest))]
     errors = [_errors(held, record, duel, end) for end in choices]
     best = int(np.argmin(errors))
     mean_weight = held.weight.mean()
@@ -156,6 +156,11 @@ def place_tail(held: HeldOut, duels: Sequence[Duel], n_classes: int, loss: float
     return best
 
 
+def _depths(listed: Sequence[int], deepest: int) -> list[int]:
+    """Those that a chain has, and the whole chain."""
+    return [*(depth for depth in listed if depth < deepest), ALL_NODES] if deepest else []
+
+
 def _families(held: HeldOut) -> Iterator[list[End]]:
     """Ends in rows that begin with the boldest."""
     deepest = max(int(record.chains[0].node.max(initial=0)) for record in held.records)
@@ -163,6 +168,5 @@ def _families(held: HeldOut) -> Iterator[list[End]]:
         for depth in DEPTHS_BEFORE_PLANE:
             if depth <= deepest:
                 yield [End(depth, plane, band, open=True) for band in BANDS]
-    for depth in DEPTHS:
-        if depth <= deepest:
-            yield [End(depth, node_margin=number, open=True) for number in range(len(NODE_MARGINS))]
+    for depth in _depths(DEPTHS, deepest):
+        yield [End(depth, node_margin=number, open=True) for number in range(len(NODE_MARGINS))]

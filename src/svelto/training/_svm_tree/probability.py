@@ -5,7 +5,8 @@ the log-odds that the decision is right are linear in the margin (of the linear 
 sigmoid) or in log(1 + margin) and log(1 + weight of the training rows that the node answers) (of peeling nodes, and of
 the class that is left at the end). Nodes that were not there in cross-validation are served too.
 
-The tail's own scores go through a sigmoid (two classes) or a softmax with a temperature.
+The tail's own scores go through a sigmoid (two classes) or a softmax with a temperature, mixed with a little of the
+uniform distribution: scores that are mostly votes say nothing about how sure the tail is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ PEELED, PLANE, LEFT = 0, 1, 2
 N_KINDS: Final = 3
 # Log-odds beyond this are not to be had from any number of held-out rows.
 MOST_LOG_ODDS: Final = 12.0
+# Shares of the uniform distribution to choose from.
+DOUBTS: Final = (0.001, 0.003, 0.01, 0.03, 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +102,36 @@ def class_probabilities(log_odds: FloatArray, duels: Sequence[Duel], n_classes: 
     return PlattPairs(np.full(n_pairs, -1.0), np.zeros(n_pairs)).probabilities(-log_odds, n_classes)
 
 
-def learn_tail(held: HeldOut) -> Sigmoid | Temperature | None:
-    """What turns the tail's scores into probabilities; None where it has no scores."""
+@dataclass(frozen=True)
+class TailOdds:
+    """What turns the tail's scores into probabilities; `doubt` is the share of the uniform distribution."""
+
+    learned: Sigmoid | Temperature
+    doubt: float
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Probabilities of all classes from the tail's scores."""
+        certain = _certain(scores, self.learned)
+        mixed: FloatArray = (1.0 - self.doubt) * certain + self.doubt / certain.shape[1]
+        return mixed
+
+
+def learn_tail(held: HeldOut) -> TailOdds | None:
+    """Learn from the tail's scores of held-out rows; None where it has none."""
+    learned = _sigmoid_or_temperature(held)
+    if learned is None or held.tail_decision is None:
+        return None
+    right = _certain(held.tail_decision, learned)
+    chance = right[np.arange(len(right)), held.y]
+
+    def loss(doubt: float) -> float:
+        mixed = (1.0 - doubt) * chance + doubt / right.shape[1]
+        return -float(np.average(np.log(mixed), weights=held.weight))
+
+    return TailOdds(learned, min(DOUBTS, key=loss))
+
+
+def _sigmoid_or_temperature(held: HeldOut) -> Sigmoid | Temperature | None:
     scores = held.tail_decision
     if scores is None:
         return None
@@ -117,8 +148,7 @@ def learn_tail(held: HeldOut) -> Sigmoid | Temperature | None:
     return Temperature(float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x)))
 
 
-def tail_probabilities(scores: FloatArray, learned: Sigmoid | Temperature) -> FloatArray:
-    """Probabilities of all classes from the tail's scores."""
+def _certain(scores: FloatArray, learned: Sigmoid | Temperature) -> FloatArray:
     if isinstance(learned, Temperature):
         return learned.softmax(scores)
     positive = learned(scores[:, 0])
@@ -132,4 +162,7 @@ def with_label_first(probabilities: FloatArray, labels: IndexArray) -> FloatArra
     result = probabilities.copy()
     result[rows, largest] = probabilities[rows, labels]
     result[rows, labels] = probabilities[rows, largest]
+    others = result.copy()
+    others[rows, labels] = -np.inf
+    result[rows, labels] = np.maximum(result[rows, labels], np.nextafter(others.max(axis=1), np.inf))  # of equals
     return result

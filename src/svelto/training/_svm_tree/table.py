@@ -99,5 +99,5 @@ def mixed_ends(chains: Sequence[Chain], ends: Sequence[End]) -> str | None:
     why = ", ".join(f"{count}: {REASONS[reason]}" for reason, count in sorted(reasons.items()))
     return (
         f"{reasons.total()} of {len(chains)} chains ended with rows of both classes left ({why}); these rows get the "
-        "more frequent label. A tail, or last='auto', would answer them."
+        "more frequent label. A tail would answer them."
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 from sklearn.utils.validation import has_fit_parameter
 
@@ -22,6 +23,7 @@ from svelto._typing import FloatArray, IndexArray, Rows
 from svelto.machine import KernelMachine
 from svelto.scaling import Scaling
 from svelto.training._svm_tree.rows import FeatureScale, TrainingRows, held_out_sample
+from svelto.voting import ovr_decision
 
 # What tail="rbf" chooses from, by cross-validation: costs, and factors on SVC's gamma="scale".
 COSTS: Final = (1.0, 10.0, 100.0)
@@ -62,6 +64,9 @@ class Tail:
             return None
         scores = np.asarray(answers.decision_function(self._rows(X)), dtype=np.float64)
         scores = scores.reshape(X.shape[0], -1)
+        machine = getattr(answers, "machine", answers)
+        if self.n_classes > 2 and getattr(machine, "decision_function_shape", "ovr") == "ovo":
+            return ovr_decision(scores, self.n_classes)
         return scores if scores.shape[1] == (1 if self.n_classes == 2 else self.n_classes) else None
 
     def probabilities(self, X: Rows, n_jobs: int | None = None) -> FloatArray | None:
@@ -83,6 +88,11 @@ class Tail:
         answers = copy(self.answers)
         answers.n_jobs = n_jobs
         return answers
+
+    @property
+    def n_jobs(self) -> int | None:
+        """Threads it was made for."""
+        return getattr(self.answers, "n_jobs", None)
 
     @property
     def n_support(self) -> int:
@@ -125,6 +135,11 @@ def train_tail(
     unscaled, scale = (rows.X, None) if asked_about is None else asked_about
     machine = _machine(fitted)
     if machine is None:
+        if method != "exact" or options:
+            raise ValueError(
+                f"tail_method is {method!r} with tail_options {dict(options or {})!r}, but the tail "
+                f"{type(fitted).__name__} is no kernel machine that svelto reads. Leave both at their defaults."
+            )
         return Tail(fitted, fitted, scale, n_classes)
     if scale is not None and machine.scaling is None and not machine.front and machine.kernel.has_native_code:
         machine, scale = replace(machine, scaling=Scaling("divide", scale.shift, scale.factor)), None
@@ -142,11 +157,14 @@ def fit_weighted(estimator: Any, rows: TrainingRows) -> Any:
         return estimator.fit(rows.X, rows.y)
     if has_fit_parameter(estimator, "sample_weight"):
         return estimator.fit(rows.X, rows.y, sample_weight=weight)
+    if isinstance(estimator, Pipeline) and has_fit_parameter(estimator[-1], "sample_weight"):
+        return estimator.fit(rows.X, rows.y, **{f"{estimator.steps[-1][0]}__sample_weight": weight})
     times = np.rint(weight).astype(np.intp)
     if not np.array_equal(times, weight):
         raise ValueError(
             f"The tail {type(estimator).__name__} takes no sample_weight, and the rows have weights such as "
-            f"{weight[times != weight][0]:.3g}. Use a tail whose fit takes sample_weight, or train without weights."
+            f"{weight[times != weight][0]:.3g} (of sample_weight and class_weight together). Use a tail whose fit "
+            "takes sample_weight, or train without weights."
         )
     return estimator.fit(np.repeat(rows.X, times, axis=0), np.repeat(rows.y, times))
 
