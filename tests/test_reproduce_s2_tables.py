@@ -207,7 +207,7 @@ def met(name, **options):
 
 
 def test_targets_of_fourclass():
-    assert met("fourclass", right=971, size=10, gain=60.0, tail_gain=10.0)[0] == [True, True, True, True]
+    assert met("fourclass", right=971, size=10, gain=60.0, tail_gain=10.0)[0] == [True] * 5
     assert met("fourclass", right=970, size=10)[0][0] is False
     assert met("fourclass", right=990, size=11)[0][0] is False
     found = met("fourclass", right=971, size=10)[1][0]

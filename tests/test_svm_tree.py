@@ -359,7 +359,7 @@ def test_probabilities_of_two_classes_are_about_right():
         for low in (0.0, 0.2, 0.4, 0.6, 0.8):
             inside = (chance >= low) & (chance < low + 0.2)
             if inside.sum() > 100:
-                assert abs(y[1200:][inside].mean() - chance[inside].mean()) < 0.1
+                assert abs(y[1200:][inside].mean() - chance[inside].mean()) < 0.15
 
 
 def test_pair_scores_of_a_tail_are_not_class_scores():
