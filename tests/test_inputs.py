@@ -214,7 +214,10 @@ def test_the_first_bad_row_is_named(wrap, dtype, bad):
         X[at, 4] = bad
         X[at:, 5] = np.nan  # further ones, later
         X[at + 1 :, 0] = np.inf
-        message = rf"X contains {bad} \(row {at}, column 4\); expected finite float64 numbers\. Impute or drop rows"
+        message = (
+            rf"X contains {bad} \(row {at}, column 4\); expected finite float64 numbers\. "
+            r"Impute or drop rows with NaN or infinity before prediction\."
+        )
         for ask in (FAST.predict, FAST.decision_function, FAST.score_bounds, FAST.work):
             with pytest.raises(ValueError, match=message):
                 ask(wrap(X))
