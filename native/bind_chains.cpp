@@ -93,6 +93,12 @@ ChainStage read_chains(const nb::dict& fields, ChainArrays& arrays) {
         arrays.nodes.push_back({float_above(low[h]), float_below(high[h])});
     }
     chains.nodes = arrays.nodes.data();
+    s.low = array<double>(fields, "own_low", n_nodes);
+    s.high = array<double>(fields, "own_high", n_nodes);
+    s.spread = array<double>(fields, "spread", n_nodes);
+    s.clear = get<double>(fields, "clear_margin");
+    require(s.clear > 0.0, "clear_margin is not positive");
+    for (std::int64_t h = 0; h < n_nodes; ++h) require(s.spread[h] > 0.0, "a spread is not positive");
     chains.start = array<std::int32_t>(fields, "chain_start", n_chains + 1);
     require(chains.start[0] == 0 && chains.start[n_chains] == n_nodes, "chain_start does not cover the nodes");
     chains.end = array<std::int32_t>(fields, "end", n_chains);
@@ -123,19 +129,26 @@ class ChainEngine {
     ChainEngine(const ChainEngine&) = delete;
     ChainEngine& operator=(const ChainEngine&) = delete;
 
-    StageTuple labels_dense(const AnyMatrix& X, Labels out, int n_threads) const {
-        return labels(dense(X), out, nullptr, n_threads);
+    StageTuple labels_dense(const AnyMatrix& X, Labels out, bool vote, int n_threads) const {
+        return labels(dense(X), vote, out, nullptr, n_threads);
     }
     StageTuple labels_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Labels out,
+                          bool vote, int n_threads) const {
+        return labels(csr_source(data, indices, row_start, stage_.chains.d), vote, out, nullptr, n_threads);
+    }
+    StageTuple scores_dense(const AnyMatrix& X, Products out, int n_threads) const {
+        return scores(dense(X), out, n_threads);
+    }
+    StageTuple scores_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Products out,
                           int n_threads) const {
-        return labels(csr_source(data, indices, row_start, stage_.chains.d), out, nullptr, n_threads);
+        return scores(csr_source(data, indices, row_start, stage_.chains.d), out, n_threads);
     }
     StageTuple work_dense(const AnyMatrix& X, Labels out, Labels work, int n_threads) const {
-        return labels(dense(X), out, &work, n_threads);
+        return labels(dense(X), false, out, &work, n_threads);
     }
     StageTuple work_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Labels out,
                         Labels work, int n_threads) const {
-        return labels(csr_source(data, indices, row_start, stage_.chains.d), out, &work, n_threads);
+        return labels(csr_source(data, indices, row_start, stage_.chains.d), false, out, &work, n_threads);
     }
     StageTuple trace_dense(const AnyMatrix& X, Outcomes outcome, Nodes node, Products score, int n_threads) const {
         return trace(dense(X), outcome, node, score, n_threads);
@@ -151,13 +164,20 @@ class ChainEngine {
         require(rows.d == stage_.chains.d, "rows and chains disagree in width");
         return rows;
     }
-    StageTuple labels(const RowSource& rows, Labels& out, Labels* work, int n_threads) const {
+    StageTuple labels(const RowSource& rows, bool vote, Labels& out, Labels* work, int n_threads) const {
         const auto n = static_cast<std::size_t>(rows.n_rows);
         require(out.shape(0) == n, "out and rows disagree in length");
         require(work == nullptr || work->shape(0) == n, "work and rows disagree in length");
         std::int32_t* counts = work == nullptr ? nullptr : work->data();
         const nb::gil_scoped_release nogil;
-        return as_tuple(chain_labels(stage_, hot_, rows, n_threads, out.data(), counts));
+        return as_tuple(chain_labels(stage_, hot_, rows, n_threads, vote, out.data(), counts));
+    }
+    StageTuple scores(const RowSource& rows, Products& out, int n_threads) const {
+        require(out.shape(0) == static_cast<std::size_t>(rows.n_rows) &&
+                    out.shape(1) == static_cast<std::size_t>(score_width(stage_.chains)),
+                "out has a wrong shape");
+        const nb::gil_scoped_release nogil;
+        return as_tuple(chain_scores(stage_, hot_, rows, n_threads, out.data()));
     }
     StageTuple trace(const RowSource& rows, Outcomes& outcome, Nodes& node, Products& score, int n_threads) const {
         const auto n = static_cast<std::size_t>(rows.n_rows), p = static_cast<std::size_t>(stage_.chains.n_chains);
@@ -179,8 +199,12 @@ class ChainEngine {
 void bind_chains(nb::module_& m) {
     nb::class_<ChainEngine>(m, "ChainStage")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
-        .def("labels_dense", &ChainEngine::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a)
+        .def("labels_dense", &ChainEngine::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "vote"_a,
+             "n_threads"_a)
         .def("labels_csr", &ChainEngine::labels_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "vote"_a, "n_threads"_a)
+        .def("scores_dense", &ChainEngine::scores_dense, "X"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a)
+        .def("scores_csr", &ChainEngine::scores_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
              "row_start"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a)
         .def("work_dense", &ChainEngine::work_dense, "X"_a.noconvert(), "out"_a.noconvert(), "work"_a.noconvert(),
              "n_threads"_a)

@@ -1,6 +1,7 @@
 #include "chain_stage.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace svelto {
@@ -38,6 +39,13 @@ class ChainWalker {
         for (int i = 0; i < n_left_; ++i) outcome_[left_[i]] = static_cast<std::int8_t>(chains_.end[chain]);
     }
 
+    // The last node that a row met in a chain that has nodes, and its product in the caller's units.
+    int last_node(int chain, std::int32_t row) const { return chains_.start[chain] + node_[row]; }
+    double last_score(int chain, std::int32_t row) const {
+        const int node = last_node(chain, row);
+        return static_cast<double>(score_[row]) * stage_.unit[node] + stage_.offset[node];
+    }
+
     const ChainStage& stage_;
     const Chains& chains_;
     const HotTable& hot_;
@@ -51,10 +59,63 @@ class ChainWalker {
     bool has_columns_ = false;
 };
 
-class ChainLabels : public ChainWalker {
+// Rows that are asked by all chains, and the scores of classes that follow.
+class ChainVoter : public ChainWalker {
   public:
-    ChainLabels(const ChainStage& stage, const HotTable& hot, std::int32_t* labels, std::int32_t* work)
-        : ChainWalker(stage, hot), labels_(labels), work_(work) {}
+    using ChainWalker::ChainWalker;
+
+  protected:
+    // The n rows of list_ in their order, of a block that is arranged.
+    void score(const TreeRows& rows, int n, double* scores) {
+        const int width = score_width(chains_);
+        const auto n_scores = static_cast<std::size_t>(n) * static_cast<std::size_t>(width);
+        const bool votes = chains_.rule == ChainRule::one_vs_one && width > 1;
+        std::fill_n(scores, n_scores, 0.0);
+        if (votes) sums_.assign(n_scores, 0.0);
+        for (int chain = 0; chain < chains_.n_chains; ++chain) {
+            meet(chain, rows, n, true);
+            const std::int32_t minus = chains_.classes[2 * chain], plus = chains_.classes[2 * chain + 1];
+            for (int i = 0; i < n; ++i) {
+                const int side = outcome_[list_[i]];
+                const double margin = margin_of(chain, list_[i]);
+                double* of_row = scores + static_cast<std::ptrdiff_t>(i) * width;
+                if (!votes) {
+                    of_row[width == 1 ? 0 : plus] = side * margin;
+                    continue;
+                }
+                if (side != 0) of_row[side < 0 ? minus : plus] += 1.0;
+                double* sums = sums_.data() + static_cast<std::ptrdiff_t>(i) * width;
+                const double clear = side * std::min(margin, stage_.clear);
+                sums[plus] += clear;
+                sums[minus] -= clear;
+            }
+        }
+        for (std::size_t k = 0; votes && k < n_scores; ++k) scores[k] += sums_[k] / (3.0 * (std::abs(sums_[k]) + 1.0));
+    }
+
+  private:
+    // At least the smallest number: a margin of 0 has a side as well.
+    double margin_of(int chain, std::int32_t row) const {
+        double distance = 0.0;
+        if (chains_.start[chain] < chains_.start[chain + 1]) {
+            const int node = last_node(chain, row);
+            const double score = last_score(chain, row);
+            distance = std::min(std::abs(score - stage_.low[node]), std::abs(score - stage_.high[node]));
+            distance /= stage_.spread[node];
+            if (!std::isfinite(distance)) distance = 0.0;  // neither threshold is finite
+        }
+        return std::max(distance, std::numeric_limits<double>::min());
+    }
+
+    std::vector<double> sums_;
+};
+
+class ChainLabels : public ChainVoter {
+  public:
+    ChainLabels(const ChainStage& stage, const HotTable& hot, bool vote, std::int32_t* labels, std::int32_t* work)
+        : ChainVoter(stage, hot), vote_(vote), labels_(labels), work_(work) {
+        if (vote) scores_.resize(static_cast<std::size_t>(kBlockRows) * static_cast<std::size_t>(score_width(chains_)));
+    }
 
     bool run(const RowSource& rows, std::int64_t first, int n) {
         if (!packer_.pack(rows, first, n, outcome)) return false;
@@ -66,6 +127,7 @@ class ChainLabels : public ChainWalker {
             among_classes(packed, labels, work);
         else
             between_two(packed, labels, work);
+        if (vote_) vote(packed, labels);
         for (int i = 0; i < n; ++i) outcome.settled += labels[i] != kNoClass;
         return true;
     }
@@ -116,7 +178,44 @@ class ChainLabels : public ChainWalker {
         for (int i = 0; i < rows.n; ++i) labels[i] = labels[i] < 0 ? kNoClass : chains_.order[labels[i]];
     }
 
+    // Labels of the rows that no class has won.
+    void vote(const TreeRows& rows, std::int32_t* labels) {
+        if (std::find(labels, labels + rows.n, kNoClass) == labels + rows.n) return;
+        arrange(rows);
+        int n = 0;
+        for (int i = 0; i < rows.n; ++i) {
+            list_[n] = i;
+            n += labels[i] == kNoClass;
+        }
+        score(rows, n, scores_.data());
+        const int width = score_width(chains_);
+        for (int i = 0; i < n; ++i) {
+            const double* first = scores_.data() + static_cast<std::ptrdiff_t>(i) * width;
+            const auto best = static_cast<std::int32_t>(std::max_element(first, first + width) - first);
+            labels[list_[i]] = width == chains_.n_classes ? best : chains_.classes[*first > 0.0];
+        }
+    }
+
+    bool vote_;
     std::int32_t *labels_, *work_;
+    std::vector<double> scores_;
+};
+
+class ChainScores : public ChainVoter {
+  public:
+    ChainScores(const ChainStage& stage, const HotTable& hot, double* scores)
+        : ChainVoter(stage, hot), scores_(scores) {}
+
+    bool run(const RowSource& rows, std::int64_t first, int n) {
+        if (!packer_.pack(rows, first, n, outcome)) return false;
+        const TreeRows packed = packer_.rows();
+        arrange(packed);
+        score(packed, n, scores_ + first * score_width(chains_));
+        return true;
+    }
+
+  private:
+    double* scores_;
 };
 
 class ChainTracer : public ChainWalker {
@@ -131,15 +230,12 @@ class ChainTracer : public ChainWalker {
         for (int chain = 0; chain < chains_.n_chains; ++chain) {
             std::fill_n(node_, n, 0);
             meet(chain, packed, n, true);
-            const int start = chains_.start[chain], n_nodes = chains_.start[chain + 1] - start;
+            const int n_nodes = chains_.start[chain + 1] - chains_.start[chain];
             for (int i = 0; i < n; ++i) {
                 const std::int64_t at = (first + i) * chains_.n_chains + chain;
-                const int node = start + node_[i];
                 out_.outcome[at] = outcome_[i];
                 out_.node[at] = node_[i];
-                out_.score[at] = 0.0;
-                if (n_nodes > 0)
-                    out_.score[at] = static_cast<double>(score_[i]) * stage_.unit[node] + stage_.offset[node];
+                out_.score[at] = n_nodes > 0 ? last_score(chain, i) : 0.0;
             }
             for (int i = 0; i < n_left_; ++i) out_.node[(first + left_[i]) * chains_.n_chains + chain] = n_nodes;
         }
@@ -239,11 +335,22 @@ Knockout make_knockout(const Chains& chains, KnockoutArrays& arrays) {
     return game;
 }
 
-StageOutcome chain_labels(const ChainStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+int score_width(const Chains& chains) {
+    return chains.n_classes == 2 && chains.rule == ChainRule::one_vs_one ? 1 : chains.n_classes;
+}
+
+StageOutcome chain_labels(const ChainStage& stage, const HotTable& hot, const RowSource& rows, int n_threads, bool vote,
                           std::int32_t* labels, std::int32_t* work) {
     return over_rows<ChainLabels>(
-        rows, n_threads, [&](std::optional<ChainLabels>& walker) { walker.emplace(stage, hot, labels, work); },
+        rows, n_threads, [&](std::optional<ChainLabels>& walker) { walker.emplace(stage, hot, vote, labels, work); },
         [](ChainLabels&, std::int64_t, int) {});
+}
+
+StageOutcome chain_scores(const ChainStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+                          double* scores) {
+    return over_rows<ChainScores>(
+        rows, n_threads, [&](std::optional<ChainScores>& walker) { walker.emplace(stage, hot, scores); },
+        [](ChainScores&, std::int64_t, int) {});
 }
 
 StageOutcome chain_trace(const ChainStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,

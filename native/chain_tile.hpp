@@ -98,14 +98,18 @@ struct Duellist {
     return true;
 }
 
+// Long rows that walk at once: few enough to stay in the fastest memory between two steps of theirs.
+constexpr int kLongRows = 8;
+
 // Several rows walk at once. All take their step before any of them is asked where it leads: a wrong guess then costs
 // what the guess is about, and not the products of the rows behind it.
 template <bool kStored, int kGroups, bool kFetch>
 inline void duel(const Knockout& game, const TreeRows& rows, std::int32_t* place, std::int32_t* work) {
     const std::ptrdiff_t stride = kGroups > 0 ? kGroups * kTreeLanes : game.stride;
-    int walking = rows.n < kWalkers ? rows.n : kWalkers, next_row = walking;
-    Duellist walkers[kWalkers];
-    std::int32_t leads_to[kWalkers];
+    constexpr int kAtOnce = !kStored && kGroups == 0 ? kLongRows : kWalkers;
+    int walking = rows.n < kAtOnce ? rows.n : kAtOnce, next_row = walking;
+    Duellist walkers[kAtOnce];
+    std::int32_t leads_to[kAtOnce];
     for (int g = 0; g < walking; ++g) walkers[g] = {g, 0, -1, -1};
     if (work != nullptr)
         for (int i = 0; i < rows.n; ++i) work[i] = 0;

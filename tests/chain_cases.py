@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from svelto import _core
-from svelto.engines.chains import Chains
+from svelto.engines.chains import CLEAR_MARGIN, Chains
 
 LEVELS = _core.available_levels()
 RULES = ("one_vs_one", "one_vs_rest")
@@ -43,6 +43,37 @@ def slow_labels(chains, outcome):
             winners = [k for k in voted if k >= 0] if (row != 0).all() else []
         labels.append(winners[0] if len(winners) == 1 else -1)
     return np.array(labels, dtype=np.int32)
+
+
+def slow_scores(chains, outcome, node, product):
+    """Outcome times margin; between pairs of several classes votes, and a squashed sum of margins beside them."""
+    two = chains.n_classes == 2 and chains.rule == "one_vs_one"
+    scores = np.zeros((len(outcome), 1 if two else chains.n_classes))
+    sums = np.zeros(scores.shape)
+    for row, chain in itertools.product(range(len(outcome)), range(len(chains.end))):
+        first, last = chains.chain_start[chain : chain + 2]
+        h, margin = min(first + node[row, chain], last - 1), 0.0
+        if first < last:
+            to_thresholds = np.abs(product[row, chain] - np.array([chains.low[h], chains.high[h]]))
+            margin = to_thresholds.min() / chains.spread[h] if np.isfinite(to_thresholds).any() else 0.0
+        signed = outcome[row, chain] * max(margin, np.finfo(float).tiny)
+        minus, plus = chains.classes_of_chain[chain]
+        if two or chains.rule == "one_vs_rest":
+            scores[row, 0 if two else plus] = signed
+        else:
+            scores[row, plus] += signed > 0
+            scores[row, minus] += signed < 0
+            sums[row, plus] += np.clip(signed, -CLEAR_MARGIN, CLEAR_MARGIN)
+            sums[row, minus] -= np.clip(signed, -CLEAR_MARGIN, CLEAR_MARGIN)
+    return scores + sums / (3 * (np.abs(sums) + 1))
+
+
+def slow_vote(chains, labels, scores):
+    """Labels, and where there is none the class of the best score."""
+    best = scores.argmax(axis=1)
+    if scores.shape[1] == 1 and chains.n_classes == 2:
+        best = chains.classes_of_chain[0, (scores[:, 0] > 0).astype(int)]
+    return np.where(labels < 0, best, labels).astype(np.int32)
 
 
 def slow_work(chains, outcome, node):
@@ -123,6 +154,7 @@ def random_chains(n_classes, rule, d, seed=0, *, n_nodes=3, n=150, sure=0.8):
         rule,
         order=rng.permutation(n_classes),
         centre=rng.integers(-2, 3, size=d).astype(float),
+        spread=rng.choice([1.0, 4.0, 30.0, 100.0], size=len(planes)),
     )
     return chains, X.astype(np.float64)
 
@@ -132,26 +164,31 @@ def as_parts(X):
 
 
 def ask(chains, X, level=LEVELS[-1], n_threads=1):
-    """Labels, work, outcome, node and score from native code, in one go."""
+    """Labels, work, outcome, node, score, scores of classes and labels with a vote from native code, in one go."""
     stage, n, p = _core.ChainStage(chains.fields(), level), X.shape[0], chains.n_chains
     kind = "csr" if sparse.issparse(X) else "dense"
     labels, again, work = (np.full(n, -7, dtype=np.int32) for _ in range(3))
     trace = [np.full((n, p), -7, dtype=t) for t in (np.int8, np.int32, np.float64)]
-    settled, *no_fault = getattr(stage, "labels_" + kind)(*as_parts(X), labels, n_threads)
+    scores = np.full((n, 1 if (chains.n_classes, chains.rule) == (2, "one_vs_one") else chains.n_classes), np.nan)
+    voted = np.full(n, -7, dtype=np.int32)
+    settled, *no_fault = getattr(stage, "labels_" + kind)(*as_parts(X), labels, False, n_threads)
     assert no_fault == [-1, 0]
     assert settled == (labels >= 0).sum()
     assert getattr(stage, "work_" + kind)(*as_parts(X), again, work, n_threads) == (settled, -1, 0)
     assert getattr(stage, "trace_" + kind)(*as_parts(X), *trace, n_threads) == (0, -1, 0)
+    assert getattr(stage, "scores_" + kind)(*as_parts(X), scores, n_threads) == (0, -1, 0)
+    assert getattr(stage, "labels_" + kind)(*as_parts(X), voted, True, n_threads) == (n, -1, 0)
     np.testing.assert_array_equal(again, labels)
-    return [labels, work, *trace]
+    return [labels, work, *trace, scores, voted]
 
 
 def definition(chains, X):
     outcome, node, score = slow_trace(chains, X)
-    return [slow_labels(chains, outcome), slow_work(chains, outcome, node), outcome, node, score]
+    labels, scores = slow_labels(chains, outcome), slow_scores(chains, outcome, node, score)
+    return [labels, slow_work(chains, outcome, node), outcome, node, score, scores, slow_vote(chains, labels, scores)]
 
 
 def same(got, expected):
-    names = ("labels", "work", "outcome", "node", "score")[: len(expected)]
+    names = ("labels", "work", "outcome", "node", "score", "scores", "voted")[: len(expected)]
     for name, a, b in zip(names, got, expected, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=name)

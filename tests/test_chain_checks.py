@@ -22,11 +22,15 @@ def test_methods_give_what_native_code_gives(rule):
     for rows in (X, sparse.csr_matrix(X), X.astype(np.int64), X.astype(np.float32)):
         for n_jobs in (None, 1, 2):
             labels, work = chains.labels_and_work(rows, n_jobs)
-            same([labels, work, *chains.trace(rows, n_jobs)], expected)
+            voted = chains.labels(rows, n_jobs, vote=True)
+            same([labels, work, *chains.trace(rows, n_jobs), chains.scores(rows, n_jobs), voted], expected)
             np.testing.assert_array_equal(chains.labels(rows, n_jobs), expected[0])
-    labels, n_open = chains.block_labels(X[:9])
-    np.testing.assert_array_equal(labels, expected[0][:9])
-    assert n_open == (expected[0][:9] < 0).sum()
+    labels, n_open = chains.block_labels(X[:40])
+    np.testing.assert_array_equal(labels, expected[0][:40])
+    assert n_open == (expected[0][:40] < 0).sum() > 0
+    labels, n_open = chains.block_labels(X[:40], vote=True)
+    np.testing.assert_array_equal(labels, expected[6][:40])
+    assert n_open == 0
     assert (chains.n_features, chains.n_chains, chains.n_nodes) == (20, len(chains.end), len(chains.planes))
 
 
@@ -34,7 +38,8 @@ def test_no_rows():
     chains, X = random_chains(4, "one_vs_one", 20)
     for rows in (X[:0], sparse.csr_matrix(X[:0])):
         labels, work = chains.labels_and_work(rows)
-        assert labels.shape == work.shape == chains.labels(rows).shape == (0,)
+        assert labels.shape == work.shape == chains.labels(rows).shape == chains.labels(rows, vote=True).shape == (0,)
+        assert chains.scores(rows).shape == (0, 4)
         assert [a.shape for a in chains.trace(rows)] == [(0, 6)] * 3
     assert chains.block_labels(X[:0])[1] == 0
 
@@ -43,8 +48,9 @@ def test_rows_are_answered_piece_by_piece(monkeypatch):
     chains, X = random_chains(4, "one_vs_one", 20, n=1000)
     expected = ask(chains, X)
     monkeypatch.setattr(native_stage, "ROWS_PER_CALL", 300)
-    same([*chains.labels_and_work(X), *chains.trace(X)], expected)
-    same([*chains.labels_and_work(sparse.csr_matrix(X)), *chains.trace(sparse.csr_matrix(X))], expected)
+    for rows in (X, sparse.csr_matrix(X)):
+        got = [*chains.labels_and_work(rows), *chains.trace(rows), chains.scores(rows), chains.labels(rows, vote=True)]
+        same(got, expected)
     X[805, 7] = np.nan
     with pytest.raises(ValueError, match=r"X contains nan \(row 805, column 7\)"):
         chains.labels(X)
@@ -75,26 +81,31 @@ def test_rows_that_cannot_be_read_are_named(n_classes, d):
     for bad in (np.nan, np.inf, -np.inf):
         X[[1205, 1270], d - 1] = bad
         for rows in (X, X.astype(np.float32), np.asfortranarray(X), sparse.csr_matrix(X)):
-            for method, n_jobs in itertools.product((chains.labels, chains.labels_and_work, chains.trace), (1, 2)):
+            for method, n_jobs in itertools.product(
+                (chains.labels, chains.labels_and_work, chains.scores, chains.trace), (1, 2)
+            ):
                 with pytest.raises(ValueError, match=rf"X contains {bad} \(row 1205, column {d - 1}\)"):
                     method(rows, n_jobs)
         assert chains.block_labels(X[1200:1210])[1] == -1
     stage, out = _core.ChainStage(chains.fields(), "baseline"), np.empty(2, dtype=np.int32)
     indices, start = np.array([0, d], dtype=np.int32), np.array([0, 1, 2], dtype=np.int32)
-    assert stage.labels_csr(np.ones(2), indices, start, out, 1)[1:] == (1, 2)
+    assert stage.labels_csr(np.ones(2), indices, start, out, False, 1)[1:] == (1, 2)
 
 
 def test_calls_of_a_wrong_shape_are_refused():
     chains, X = random_chains(3, "one_vs_one", 5)
-    for method in (chains.labels, chains.labels_and_work, chains.trace):
+    for method in (chains.labels, chains.labels_and_work, chains.scores, chains.trace):
         with pytest.raises(ValueError, match="The chains have 5 features; X has 4"):
             method(X[:, :4])
     stage, out = _core.ChainStage(chains.fields(), "baseline"), np.empty(150, dtype=np.int32)
     trace = [np.empty((150, 3), dtype=t) for t in (np.int8, np.int32, np.float64)]
     with pytest.raises(ValueError, match="rows and chains disagree in width"):
-        stage.labels_dense(X[:, :4], out, 1)
+        stage.labels_dense(X[:, :4], out, False, 1)
     with pytest.raises(ValueError, match="out and rows disagree in length"):
-        stage.labels_dense(X[:9], out, 1)
+        stage.labels_dense(X[:9], out, False, 1)
+    for wrong in (np.empty((9, 3)), np.empty((150, 1))):
+        with pytest.raises(ValueError, match="out has a wrong shape"):
+            stage.scores_dense(X, wrong, 1)
     with pytest.raises(ValueError, match="work and rows disagree in length"):
         stage.work_dense(X, out, out[:9], 1)
     for at in range(3):
@@ -132,6 +143,9 @@ REST = {"rule": "one_vs_rest", "classes_of_chain": [[-1, 0], [-1, 1], [-1, 2]]}
         ({"low": [0.0, 2.0, 0.0]}, r"Node 1 has low=2.0 and high=1.0; expected low <= high"),
         ({"low": [0.0, 0.0, np.nan]}, r"Node 2 has low=nan"),
         ({"high": [np.nan, 1.0, 1.0]}, r"Node 0 has low=0.0 and high=nan"),
+        ({"spread": np.ones(2)}, r"spread has shape \(2,\); expected \(3,\)"),
+        ({"spread": [1.0, 0.0, 1.0]}, r"Node 1 has spread=0.0; expected a positive number"),
+        ({"spread": [1.0, 1.0, np.nan]}, r"Node 2 has spread=nan"),
         ({"chain_start": [0, 1, 3]}, r"chain_start has shape \(3,\); expected \(4,\)"),
         ({"chain_start": [0, 2, 1, 3]}, "chain_start must rise from 0 to the number of nodes, 3"),
         ({"chain_start": [1, 1, 2, 3]}, "chain_start must rise"),
@@ -202,6 +216,13 @@ def ints(*values):
         ("offset", np.ones(2), "offset has 2 elements; expected 3"),
         ("unit", np.array([1, np.inf, 1]), "unit or offset is not finite"),
         ("offset", np.array([0, 0, np.nan]), "unit or offset is not finite"),
+        ("own_low", np.zeros(2), "own_low has 2 elements; expected 3"),
+        ("own_high", np.zeros(2), "own_high has 2 elements; expected 3"),
+        ("spread", np.ones(2), "spread has 2 elements; expected 3"),
+        ("spread", np.array([1, 0.0, 1]), "a spread is not positive"),
+        ("spread", np.array([1, np.nan, 1]), "a spread is not positive"),
+        ("clear_margin", 0.0, "clear_margin is not positive"),
+        ("clear_margin", float("nan"), "clear_margin is not positive"),
         ("chain_start", ints(1, 1, 2, 3), "chain_start does not cover the nodes"),
         ("chain_start", ints(0, 1, 2, 2), "chain_start does not cover the nodes"),
         ("chain_start", ints(0, 2, 1, 3), "chain_start decreases"),

@@ -30,6 +30,8 @@ from svelto.engines.native_stage import ROWS_PER_THREAD, check_outcome, pieces
 CHAIN_RULES: Final = {"one_vs_one": 0, "one_vs_rest": 1}
 # Duels are numbered with 16-bit places.
 MOST_CLASSES: Final = 2**15 - 1
+# A margin beyond this is as good as any, in spreads of a node's scores.
+CLEAR_MARGIN: Final = 0.25
 # Products of a row's feature and a plane's that are worth starting a thread.
 WORTH_A_THREAD: Final = 2_000_000
 
@@ -59,6 +61,8 @@ class Chains:
         Normals, chain after chain.
     low, high : ndarrays of shape (n_nodes,)
         Thresholds of w.x; -inf and +inf where a node settles nothing on that side.
+    spread : ndarray of shape (n_nodes,), optional
+        What a node's margins are measured in; default: ones.
     chain_start : ndarray of shape (n_chains + 1,)
         Chain c has the nodes chain_start[c] .. chain_start[c + 1]; it may have none.
     end : ndarray of shape (n_chains,)
@@ -89,6 +93,7 @@ class Chains:
     order: IntArray | None = None
     centre: FloatVector | None = None
     stored: bool = False
+    spread: FloatVector | None = None
     _native: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,11 +110,12 @@ class Chains:
         n_nodes, d = self.planes.shape
         n_chains = len(self.classes_of_chain)
         order = np.arange(self.n_classes) if self.order is None else self.order
-        self.low, self.high, self.centre = (
+        self.low, self.high, self.spread, self.centre = (
             _shaped(name, np.array(values, dtype=np.float64), (size,))
             for name, values, size in (
                 ("low", self.low, n_nodes),
                 ("high", self.high, n_nodes),
+                ("spread", np.ones(n_nodes) if self.spread is None else self.spread, n_nodes),
                 ("centre", np.zeros(d) if self.centre is None else self.centre, d),
             )
         )
@@ -127,6 +133,10 @@ class Chains:
         for name in ("planes", "centre"):
             if not np.isfinite(getattr(self, name)).all():
                 raise ValueError(f"{name} has NaN or infinite numbers; expected finite ones.")
+        assert self.spread is not None
+        bad = np.flatnonzero(~(self.spread > 0))
+        if len(bad):
+            raise ValueError(f"Node {bad[0]} has spread={self.spread[bad[0]]}; expected a positive number.")
         bad = np.flatnonzero(~(self.low <= self.high))
         if len(bad):
             h = bad[0]
@@ -197,6 +207,10 @@ class Chains:
             "planes": padded_rows(planes if self.n_nodes else np.zeros((1, self.n_features))),
             "low": low,
             "high": high,
+            "own_low": self.low,
+            "own_high": self.high,
+            "spread": self.spread,
+            "clear_margin": CLEAR_MARGIN,
             "unit": unit,
             "offset": offset,
             "chain_start": self.chain_start,
@@ -214,8 +228,8 @@ class Chains:
             self._native = _core.ChainStage(self.fields(), instruction_level())
         return self._native
 
-    def labels(self, X: Rows, n_jobs: int | None = None) -> IntArray:
-        """The class of each row that wins all its duels, -1 where none does.
+    def labels(self, X: Rows, n_jobs: int | None = None, *, vote: bool = False) -> IntArray:
+        """The class of each row that wins all its duels; -1 where none does, or with `vote` the class of best score.
 
         One against one: the class that all its chains vote for. One against the rest: the class whose chain alone has
         outcome +1, where all others have -1. Chains that cannot change the answer are not evaluated.
@@ -226,9 +240,23 @@ class Chains:
             Rows that `svelto._inputs.check_rows` would accept; there may be none.
         n_jobs : int, optional
             Threads, as elsewhere.
+        vote : bool, default=False
+            Whether rows without a winner get the first class with the largest of `scores`.
         """
         out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-        self._ask("labels", X, [out], n_jobs)
+        self._ask("labels", X, [out], n_jobs, vote)
+        return out
+
+    def scores(self, X: Rows, n_jobs: int | None = None) -> FloatArray:
+        """Scores of classes from all chains: (n_rows, 1) for two classes with one chain, else (n_rows, n_classes).
+
+        A chain's outcome times its margin: the distance of the deciding node's w.x from the nearer threshold, in the
+        node's spread. Two classes, one against the rest: these as they are. One against one: votes, and a sum of
+        margins, none beyond CLEAR_MARGIN, squashed into (-1/3, 1/3): it decides between equal votes.
+        """
+        width = 1 if self.n_classes == 2 and self.rule == "one_vs_one" else self.n_classes
+        out: FloatArray = np.empty((X.shape[0], width))
+        self._ask("scores", X, [out], n_jobs)
         return out
 
     def labels_and_work(self, X: Rows, n_jobs: int | None = None) -> tuple[IntArray, IntArray]:
@@ -238,14 +266,14 @@ class Chains:
         self._ask("work", X, [out, work], n_jobs)
         return out, work
 
-    def block_labels(self, X: np.ndarray[Any, Any]) -> tuple[IntArray, int]:
+    def block_labels(self, X: np.ndarray[Any, Any], *, vote: bool = False) -> tuple[IntArray, int]:
         """`labels` of a small, already checked float array on this thread.
 
         Returns the labels and how many rows are open; -1 where a row cannot be read.
         """
         n = len(X)
         out: IntArray = np.empty(n, dtype=np.int32)
-        settled, bad_row, _ = (self._native or self.native).labels_dense(X, out, 1)
+        settled, bad_row, _ = (self._native or self.native).labels_dense(X, out, vote, 1)
         return out, n - settled if bad_row < 0 else -1
 
     def trace(self, X: Rows, n_jobs: int | None = None) -> ChainTrace:
@@ -260,15 +288,17 @@ class Chains:
         products = self.n_features * max(1, min(self.n_nodes, 3 * self.n_classes))
         return int(np.clip(WORTH_A_THREAD // products, ROWS_PER_THREAD, 64 * ROWS_PER_THREAD))
 
-    def _ask(self, what: str, X: Rows, outputs: Any, n_jobs: int | None) -> None:
+    def _ask(self, what: str, X: Rows, outputs: Any, n_jobs: int | None, *options: bool) -> None:
         if X.shape[1] != self.n_features:
             raise ValueError(f"The chains have {self.n_features} features; X has {X.shape[1]}.")
         for start, part, threads in pieces(X, n_jobs, self._rows_per_thread()):
             to = [array[start : start + part.shape[0]] for array in outputs]
             if sparse.issparse(part):
-                outcome = getattr(self.native, what + "_csr")(part.data, part.indices, part.indptr, *to, threads)
+                outcome = getattr(self.native, what + "_csr")(
+                    part.data, part.indices, part.indptr, *to, *options, threads
+                )
             else:
-                outcome = getattr(self.native, what + "_dense")(part, *to, threads)
+                outcome = getattr(self.native, what + "_dense")(part, *to, *options, threads)
             check_outcome(outcome, X, start)
 
 

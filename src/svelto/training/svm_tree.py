@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from svelto._inputs import check_rows
-from svelto._progress import steps
+from svelto._progress import bar
 from svelto._typing import FloatArray, Rows
 from svelto.training._svm_tree.options import checked_options
 from svelto.training._svm_tree.rows import merged_rows
@@ -62,6 +62,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         An estimator is cloned and fitted on the scaled rows. None: a tree of hyperplanes alone.
     tail_at : "auto" or int, default="auto"
         Nodes of every chain before the tail takes over. "auto": cross-validation decides, for all chains together.
+        Without a tail it means nothing.
     tail_loss : float, default=0.001
         Accuracy in cross-validation that may be given up against the tail alone to reach it less often; a standard
         error is added to what is measured, so with fewer than ``1 / tail_loss`` rows (or 0) every row goes to the tail.
@@ -211,7 +212,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         _check_class_weights(classes, numbers, weight)
         stored = sparse.issparse(X) and X.nnz < STORED_BELOW * X.shape[0] * X.shape[1]
         rows = merged_rows(X.toarray() if sparse.issparse(X) else X, numbers, weight)
-        with steps(f"Training {type(self).__name__}") as progress:
+        with bar(f"Training {type(self).__name__}") as progress:
             trained = train_tree(rows, len(classes), options, stored, self.random_state, progress)
         self._name_results(classes, trained)
         mixed = mixed_ends([one.chain for one in trained.grown], trained.ends)
@@ -261,9 +262,9 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         check_is_fitted(self, "classes_")
         rows = self._rows(X)
         if rows is X and type(X) is np.ndarray and X.shape[0] <= SHORT_ROWS:
-            labels, n_open = self._tree.chains.block_labels(X)
-            if n_open >= 0:
-                return self.classes_.take(self._tree.with_open_rows(X, labels, self.n_jobs) if n_open else labels)
+            labels = self._tree.block_labels(X, self.n_jobs)
+            if labels is not None:
+                return self.classes_.take(labels)
         return self.classes_.take(self._tree.labels(rows, self.n_jobs))
 
     def decision_function(self, X: Any) -> FloatArray:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.chains import Chains, ChainTrace
-from svelto.training._svm_tree.duels import REST, Duel
+from svelto.training._svm_tree.duels import Duel
 from svelto.training._svm_tree.growth import Node
 from svelto.training._svm_tree.held_out import margins
 from svelto.training._svm_tree.probability import (
@@ -32,14 +31,11 @@ from svelto.training._svm_tree.tail import Tail
 
 # Rows whose chains are all traced at once: bounds the memory of (rows, chains) arrays.
 TRACED_ENTRIES = 1 << 23
-# A margin beyond this is as good as any.
-CLEAR_MARGIN = 0.25
 
 
 class NodeFacts(NamedTuple):
     """What is known of each node, all chains in one row; `left` has one entry for each chain's end."""
 
-    spread: FloatArray
     settled: FloatArray
     kind: IndexArray
     left: FloatArray
@@ -68,26 +64,32 @@ class TreeAnswers:
 
     def labels(self, X: Rows, n_jobs: int | None) -> IntArray:
         """Class number of each row."""
-        return self.with_open_rows(X, self.chains.labels(X, n_jobs), n_jobs)
+        if self.tail is None:
+            return self.chains.labels(X, n_jobs, vote=True)
+        return self.with_tail(X, self.chains.labels(X, n_jobs), n_jobs)
 
-    def with_open_rows(self, X: Rows, labels: IntArray, n_jobs: int | None) -> IntArray:
-        """Fill in the rows that no class has won."""
+    def block_labels(self, X: np.ndarray[Any, Any], n_jobs: int | None) -> IntArray | None:
+        """`labels` of a few rows that are checked already; None where a row cannot be read."""
+        labels, n_open = self.chains.block_labels(X, vote=self.tail is None)
+        if n_open > 0:
+            return self.with_tail(X, labels, n_jobs)
+        return labels if n_open == 0 else None
+
+    def with_tail(self, X: Rows, labels: IntArray, n_jobs: int | None) -> IntArray:
+        """Let the tail fill in the rows that no class has won."""
+        assert self.tail is not None
         is_open = np.flatnonzero(labels < 0)
         if len(is_open):
             rows = X if len(is_open) == X.shape[0] else X[is_open]
-            if self.tail is not None:
-                labels[is_open] = self.tail.labels(rows, n_jobs)
-            else:
-                labels[is_open] = self._columns(rows, n_jobs).argmax(axis=1)
+            labels[is_open] = self.tail.labels(rows, n_jobs)
         return labels
 
     # -- scores ----------------------------------------------------------------------------------------------
 
     def decision(self, X: Rows, n_jobs: int | None) -> FloatArray:
         """A score for each class, for two classes one score; the label's is the largest (or has its sign)."""
-        labels = self.chains.labels(X, n_jobs)
-        is_open = np.flatnonzero(labels < 0)
-        columns = self._columns(X, n_jobs)
+        columns = self.chains.scores(X, n_jobs)
+        is_open = np.flatnonzero(self.chains.labels(X, n_jobs) < 0) if self.tail is not None else ()
         if self.tail is None or len(is_open) == 0:
             return columns[:, 0] if self.n_classes == 2 else columns
         rows = X[is_open]
@@ -108,31 +110,6 @@ class TreeAnswers:
         columns[is_open] = scores
         return columns
 
-    def _columns(self, X: Rows, n_jobs: int | None) -> FloatArray:
-        """Votes and margins of the chains: one column for two classes, else one for each class."""
-        signed = self._by_pieces(X, n_jobs, self._signed_margins)
-        if self.n_classes == 2 or self.duels[0].negative == REST:
-            return signed
-        # Votes, and a sum of margins squashed into (-1/3, 1/3) that decides between equal votes, as `ovr_decision`.
-        # Wide margins count no more than clear ones: those of duels between other classes say nothing, loudly.
-        votes = (signed < 0) @ self._sides[0] + (signed > 0) @ self._sides[1]
-        sums = np.clip(signed, -CLEAR_MARGIN, CLEAR_MARGIN) @ (self._sides[1] - self._sides[0])
-        columns: FloatArray = votes + sums / (3.0 * (np.abs(sums) + 1.0))
-        return columns
-
-    @cached_property
-    def _sides(self) -> tuple[FloatArray, FloatArray]:
-        """Which class (column) each duel (row) votes for with -1, and with +1."""
-        sides = np.zeros((2, len(self.duels), self.n_classes))
-        for row, duel in enumerate(self.duels):
-            sides[0, row, duel.negative] = sides[1, row, duel.positive] = 1.0
-        return sides[0], sides[1]
-
-    def _signed_margins(self, trace: ChainTrace) -> FloatArray:
-        margin = np.maximum(self._margin(trace), np.finfo(np.float64).tiny)  # a margin of 0 has a side as well
-        signed: FloatArray = trace.outcome.astype(np.float64) * margin
-        return signed
-
     def _by_pieces(self, X: Rows, n_jobs: int | None, what: object) -> FloatArray:
         step = max(1, TRACED_ENTRIES // self.chains.n_chains)
         parts = [
@@ -151,7 +128,8 @@ class TreeAnswers:
         node = self._deciding(trace)
         if self.chains.n_nodes == 0:
             return np.zeros(trace.outcome.shape)
-        low, high, spread = self.chains.low, self.chains.high, self.facts.spread
+        low, high, spread = self.chains.low, self.chains.high, self.chains.spread
+        assert spread is not None
         margin = margins(trace.score, low[node], high[node], spread[node])
         return np.where(node < 0, 0.0, margin)
 
@@ -161,7 +139,9 @@ class TreeAnswers:
         """Probability of each class."""
         assert self.probability is not None
         settled = self.chains.labels(X, n_jobs)
-        labels = self.with_open_rows(X, settled.copy(), n_jobs)
+        labels = (
+            self.chains.labels(X, n_jobs, vote=True) if self.tail is None else self.with_tail(X, settled.copy(), n_jobs)
+        )
         odds = self._by_pieces(X, n_jobs, self._signed_odds)
         result = class_probabilities(odds, self.duels, self.n_classes)
         is_open = np.flatnonzero(settled < 0)
@@ -214,7 +194,6 @@ def node_facts(chains: Sequence[Sequence[Node]], left: Sequence[float]) -> NodeF
     """Facts of all nodes, chain after chain."""
     nodes = [node for chain in chains for node in chain]
     return NodeFacts(
-        np.array([node.spread for node in nodes]),
         np.array([node.removed for node in nodes]),
         np.array([PLANE if node.solver == "l" else PEELED for node in nodes], dtype=np.intp),
         np.array(left, dtype=np.float64),

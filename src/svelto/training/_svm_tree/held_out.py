@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from svelto._progress import Tell
 from svelto._typing import FloatArray, IndexArray
 from svelto.training._svm_tree.duels import Duel, GrowthOptions, grow_duels
 from svelto.training._svm_tree.growth import Chain, decide, side_of
@@ -78,7 +79,7 @@ def cross_validate(
     options: GrowthOptions,
     make_tail: Callable[[TrainingRows], Tail] | None,
     n_threads: int,
-    progress: Callable[[str], None],
+    progress: Tell,
 ) -> HeldOut | None:
     """Grow everything on all folds but one, ask it about that one; None where no row can be held out.
 
@@ -100,6 +101,7 @@ def cross_validate(
     HeldOut or None
     """
     n_folds = int(folds.max(initial=-1)) + 1
+    work = len(duels) + (make_tail is not None)  # of a fold
     parts: list[tuple[IndexArray, list[DuelRecord], IndexArray | None, FloatArray | None]] = []
     for fold in range(n_folds):
         held = np.flatnonzero(folds == fold)
@@ -108,7 +110,8 @@ def cross_validate(
         known = rows.part(folds != fold)
 
         def say(done: int, nodes: int, left: int, fold: int = fold) -> None:
-            progress(f"fold {fold + 1} of {n_folds}, chain {done + 1} of {len(duels)}, node {nodes + 1}, {left:,} rows")
+            step = f"fold {fold + 1} of {n_folds}, chain {done + 1} of {len(duels)}, node {nodes + 1}, {left:,} rows"
+            progress(step, (fold + done / work) / n_folds)
 
         grown = grow_duels(known, duels, options, n_threads, say)
         X = rows.X[held]
@@ -117,7 +120,7 @@ def cross_validate(
         ]
         labels = decision = None
         if make_tail is not None:
-            progress(f"fold {fold + 1} of {n_folds}, tail")
+            progress(f"fold {fold + 1} of {n_folds}, tail", (fold + len(duels) / work) / n_folds)
             tail = make_tail(known)
             labels, decision = tail.labels(X, tail.n_jobs), tail.decision(X, tail.n_jobs)
         parts.append((held, records, labels, decision))

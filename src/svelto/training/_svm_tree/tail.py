@@ -7,7 +7,8 @@ machine that knows nothing else overfits. `Tail` answers through svelto's exact 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC
 from sklearn.utils.validation import has_fit_parameter
 
+from svelto._progress import Tell
 from svelto._typing import FloatArray, IndexArray, Rows
 from svelto.machine import KernelMachine
 from svelto.scaling import Scaling
@@ -177,9 +179,7 @@ def _machine(fitted: Any) -> KernelMachine | None:
         return None
 
 
-def choose_rbf(
-    rows: TrainingRows, n_folds: int, random_state: Any, progress: Callable[[str], None], n_jobs: int | None
-) -> SVC:
+def choose_rbf(rows: TrainingRows, n_folds: int, random_state: Any, progress: Tell, n_jobs: int | None) -> SVC:
     """The RBF machine with the fewest errors on held-out rows; among equals the smoothest.
 
     Parameters
@@ -206,13 +206,13 @@ def choose_rbf(
     best = SVC(C=COSTS[0], gamma=scale)
     rows, folds = held_out_sample(rows, CHOICE_ROWS, n_folds, random_state)
     least = np.inf
-    for cost in COSTS:
-        for factor in GAMMA_FACTORS:
-            progress(f"choosing the tail, C={cost:g}, gamma={factor * scale:.3g}")
-            machine = SVC(C=cost, gamma=factor * scale)
-            wrong = _held_out_errors(machine, rows, folds, n_jobs)
-            if wrong < least:
-                best, least = machine, wrong
+    grid = list(itertools.product(COSTS, GAMMA_FACTORS))
+    for tried, (cost, factor) in enumerate(grid):
+        progress(f"choosing the tail, C={cost:g}, gamma={factor * scale:.3g}", tried / len(grid))
+        machine = SVC(C=cost, gamma=factor * scale)
+        wrong = _held_out_errors(machine, rows, folds, n_jobs)
+        if wrong < least:
+            best, least = machine, wrong
     return best
 
 

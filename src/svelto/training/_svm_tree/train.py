@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from svelto._progress import Tell, span
 from svelto._threads import thread_count
 from svelto._typing import FloatArray
 from svelto.engines.chains import Chains
@@ -40,7 +41,7 @@ def train_tree(
     options: TreeOptions,
     stored: bool,
     random_state: Any,
-    progress: Callable[[str], None],
+    progress: Tell,
 ) -> TrainedTree:
     """Train a tree.
 
@@ -57,7 +58,7 @@ def train_tree(
     random_state : int, RandomState or None
         Draws folds and samples.
     progress : callable
-        Told what is being done. May raise to stop.
+        Told what is being done, and how much is behind. May raise to stop.
 
     Returns
     -------
@@ -83,9 +84,14 @@ def train_tree(
         hinge,
     )
 
+    # A round grows all chains and trains a tail: one for each fold, one at the end. A choice takes about as long.
+    rounds, chooses = options.n_folds if needs_folds else 0, isinstance(options.tail, str)
+    chosen = 0.5 if chooses else 0.0
+    last_round = chosen + (1.0 - chosen) * rounds / (rounds + 1)
+
     estimator = options.tail
-    if isinstance(estimator, str):
-        estimator = choose_rbf(rows, options.n_folds, draws, progress, options.n_jobs)
+    if chooses:
+        estimator = choose_rbf(rows, options.n_folds, draws, span(progress, 0.0, chosen), options.n_jobs)
 
     def make_tail(part: TrainingRows) -> Tail:
         return train_tail(estimator, part, n_classes, options.n_jobs)
@@ -93,16 +99,18 @@ def train_tree(
     held: HeldOut | None = None
     if needs_folds:
         sample, folds = held_out_sample(rows, HELD_OUT_ROWS, options.n_folds, draws)
-        held = cross_validate(sample, folds, duels, growth, make_tail if has_tail else None, n_threads, progress)
+        tell = span(progress, chosen, last_round)
+        held = cross_validate(sample, folds, duels, growth, make_tail if has_tail else None, n_threads, tell)
     placement, ends = _choose_ends(held, duels, n_classes, options)
 
     def say(done: int, nodes: int, left: int) -> None:
-        progress(f"chain {done + 1} of {len(duels)}, node {nodes + 1}, {left:,} rows left")
+        share = last_round + (1.0 - last_round) * done / (len(duels) + has_tail)
+        progress(f"chain {done + 1} of {len(duels)}, node {nodes + 1}, {left:,} rows left", share)
 
     grown = grow_duels(rows, duels, growth, n_threads, say)
     tail = None
     if has_tail:
-        progress("training the tail")
+        progress("training the tail", last_round + (1.0 - last_round) * len(duels) / (len(duels) + 1))
         tail = train_tail(
             estimator, rows, n_classes, options.n_jobs, options.tail_method, options.tail_options, (raw.X, scale)
         )
@@ -186,6 +194,7 @@ def _assemble(
         order=np.argsort(-weight_of_class, kind="stable").astype(np.int32),
         centre=centre,
         stored=stored,
+        spread=np.array([node.spread for node in flat]),
     )
 
 
