@@ -181,24 +181,39 @@ class ChainLabels : public ChainVoter {
     // Labels of the rows that no class has won.
     void vote(const TreeRows& rows, std::int32_t* labels) {
         if (std::find(labels, labels + rows.n, kNoClass) == labels + rows.n) return;
-        arrange(rows);
+        std::int32_t open[kBlockRows];
         int n = 0;
         for (int i = 0; i < rows.n; ++i) {
-            list_[n] = i;
+            open[n] = i;
             n += labels[i] == kNoClass;
         }
-        score(rows, n, scores_.data());
+        if (rows.stored != nullptr) {
+            std::copy_n(open, n, list_);
+            score(rows, n, scores_.data());
+        } else {
+            // Closed up, a few rows fill a few vectors where they are turned to columns.
+            open_rows_.reserve(static_cast<std::size_t>(kBlockRows) * static_cast<std::size_t>(chains_.stride));
+            for (int i = 0; i < n; ++i)
+                std::copy_n(rows.dense + static_cast<std::ptrdiff_t>(open[i]) * chains_.stride, chains_.stride,
+                            open_rows_.get() + static_cast<std::ptrdiff_t>(i) * chains_.stride);
+            TreeRows closed = rows;
+            closed.n = n;
+            closed.dense = open_rows_.get();
+            arrange(closed);
+            score(closed, n, scores_.data());
+        }
         const int width = score_width(chains_);
         for (int i = 0; i < n; ++i) {
             const double* first = scores_.data() + static_cast<std::ptrdiff_t>(i) * width;
             const auto best = static_cast<std::int32_t>(std::max_element(first, first + width) - first);
-            labels[list_[i]] = width == chains_.n_classes ? best : chains_.classes[*first > 0.0];
+            labels[open[i]] = width == chains_.n_classes ? best : chains_.classes[*first > 0.0];
         }
     }
 
     bool vote_;
     std::int32_t *labels_, *work_;
     std::vector<double> scores_;
+    AlignedBuffer<float> open_rows_;
 };
 
 class ChainScores : public ChainVoter {
