@@ -148,25 +148,89 @@ def test_a_direction_that_removes_nothing_is_turned_round():
     assert peel(weighted(X, y), right, 1, solver="h") is None
     np.testing.assert_array_equal(peel(weighted(X, y), -right, 1, solver="h", sign=-1).rows, [5])
     rng = np.random.default_rng(0)
-    wild = [weighted(rng.uniform(-1, 1, (80, 2)), rng.choice([-1, 1], 80)) for _ in range(6)]
+    wild = [weighted(rng.uniform(-1, 1, (80, 2)), rng.choice([-1, 1], 80)) for _ in range(3)]
     turned = [node for rows in wild for node in grow_chain(rows, 0, 100).nodes if node.sign == -1]
     assert turned
 
 
-def test_right_angles_help_where_the_solvers_are_stuck():
-    # Both classes along one line in the direction between their centroids, with -1 at both ends of it; only across it
-    # can anything be removed.
-    rng = np.random.default_rng(0)
-    along = np.concatenate([np.linspace(-1, 1, 40), np.linspace(-1.2, 1.2, 40)])
-    y = np.repeat([1, -1], 40)
-    across = np.where(y == 1, rng.uniform(-1, 1, 80), 0.0)
-    X = np.column_stack([along, across])
-    directions = list(perpendiculars(X, y, np.ones(80), np.array([1.0, 0.0])))
+def walled_in():
+    """A line of +1, a line of -1, both labels on each of four corners around them, and three -1 above and below.
+
+    The lines decide where the solvers point: along the first feature, where the corners of both classes lie furthest.
+    """
+    line = np.column_stack([np.linspace(1.0, 3.0, 20), np.zeros(20)])
+    corners = np.array([[-5.0, -3.0], [-5.0, 3.0], [5.0, -3.0], [5.0, 3.0]])
+    beyond = np.array([[x, side] for side in (-4.0, 4.0) for x in (-0.2, 0.0, 0.2)])
+    X = np.concatenate([line, corners, -line, corners, beyond])
+    y = np.repeat([1, -1], [24, 30])
+    return weighted(X, y, np.where(X[:, 1] == 0.0, 10.0, 1.0)), np.flatnonzero(np.abs(X[:, 1]) == 4.0)
+
+
+@pytest.mark.parametrize("prefer", ["rows", "margin"])
+@pytest.mark.parametrize("greedy", [0, 1])
+def test_right_angles_help_where_the_solvers_are_stuck(greedy, prefer):
+    rows, removable = walled_in()
+    for hard in (1, -1):
+        for direction in (h1_direction(*rows, hard, None)[0], c_svm_direction(*rows, hard)):
+            assert direction is not None
+            for sign in (1.0, -1.0):
+                assert peel(rows, sign * direction, hard, solver="h") is None
+            found = [
+                peel(rows, sign * across, hard, solver="h")
+                for across in perpendiculars(*rows, direction)
+                for sign in (1.0, -1.0)
+            ]
+            assert any(found) == (hard == 1)
+    chain = grow_chain(rows, greedy, 100, prefer=prefer)
+    assert [node.perpendicular for node in chain.nodes] == [True, True]
+    assert [node.hard for node in chain.nodes] == [1, 1]
+    assert [node.removed for node in chain.nodes] == [3.0, 3.0]
+    assert chain.ended == "stuck"  # each corner has both labels
+    np.testing.assert_array_equal(np.flatnonzero(chain.trace(rows.X)[1] < 2), removable)
+
+
+def test_right_angles_are_left_alone_unless_greedy_or_stuck():
+    """Without greed they serve where nothing else removes a row; with it, where they are better."""
+    used = {0: 0, 1: 0}
+    for seed in range(8):
+        rows = weighted(*two_rings(120, seed))
+        for greedy in (0, 1):
+            chain = grow_chain(rows, greedy, 100)
+            live = np.arange(len(rows.y))
+            for node in chain.nodes:
+                part = rows.part(live)
+                if node.perpendicular:
+                    plain = [
+                        peel(part, sign * direction, hard, solver="h")
+                        for hard in (1, -1)
+                        for direction in (h1_direction(*part, hard, None)[0], c_svm_direction(*part, hard))
+                        if direction is not None
+                        for sign in (1.0, -1.0)
+                    ]
+                    most = max((one.node.removed for one in plain if one is not None), default=0.0)
+                    assert node.removed >= most if greedy else most == 0.0
+                used[greedy] += node.perpendicular
+                live = live[side_of((node,), (part.X @ node.plane)[:, None])[:, 0] == 0]
+    assert used[1] > used[0]
+
+
+def test_right_angles_are_at_right_angles():
+    rows, _ = walled_in()
+    X, y = rows.X, rows.y
+    for axis in ([1.0, 0.0], [0.6, -0.8]):
+        directions = list(perpendiculars(*rows, 5.0 * np.array(axis)))
+        assert directions
+        for direction in directions:
+            assert abs(direction @ axis) < 1e-9 * np.linalg.norm(direction)
+    # Features that are constant leave fewer directions than there are features.
+    padded = np.column_stack([X, np.full(len(X), 7.0), np.full(len(X), 3.0)])
+    axis = np.array([0.6, 0.8, 0.0, 0.0])
+    directions = list(perpendiculars(padded, y, rows.weight, axis))
     assert directions
     for direction in directions:
-        assert abs(direction @ [1.0, 0.0]) < 1e-9 * np.linalg.norm(direction)
-    assert list(perpendiculars(X[:, :1], y, np.ones(80), np.array([1.0]))) == []
-    assert list(perpendiculars(X, y, np.ones(80), np.zeros(2))) == []
+        assert abs(direction @ axis) < 1e-9 * np.linalg.norm(direction)
+    assert list(perpendiculars(X[:, :1], y, rows.weight, np.array([1.0]))) == []
+    assert list(perpendiculars(X, y, rows.weight, np.zeros(2))) == []
 
 
 def test_equal_rows_of_both_classes_end_the_chain():

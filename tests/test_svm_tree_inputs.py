@@ -14,19 +14,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
 from svelto import SVMTreeClassifier
-from test_svm_tree import PAPER, quick
-
-
-@pytest.fixture(scope="module")
-def moons():
-    return make_moons(1500, noise=0.15, random_state=0)
-
+from svm_tree_cases import PAPER, moons, quick
 
 # -- tables and texts --------------------------------------------------------------------------------------------------
 
 
-def test_describe_says_what_each_node_is(moons):
-    X, y = moons
+def test_describe_says_what_each_node_is():
+    X, y = moons()
     tree = SVMTreeClassifier(**PAPER).fit(X, y)
     lines = tree.describe().splitlines()
     assert lines[0].split() == ["chain", "node", "solver", "hard", "class", "sign", "perpendicular", "settled"]
@@ -85,7 +79,7 @@ def test_a_class_with_one_row():
     X, y = make_moons(300, noise=0.1, random_state=0)
     X, y = np.vstack([X, [[5.0, 5.0]]]), np.append(y, 2)
     for parameters in ({}, {"tail": None}, PAPER, {"multi_class": "ovr"}):
-        tree = quick(**{"tail_loss": 0.02, **parameters}).fit(X, y)
+        tree = quick(**{"tail_loss": 0.02, "n_folds": 3, **parameters}).fit(X, y)
         assert tree.predict([[5.0, 5.0]])[0] == 2
 
 
@@ -115,13 +109,14 @@ def test_a_class_with_one_row():
         ({"n_jobs": 0}, "n_jobs is 0"),
     ],
 )
-def test_parameters_are_checked(moons, parameters, message):
+def test_parameters_are_checked(parameters, message):
+    X, y = moons()
     with pytest.raises(ValueError, match=message):
-        SVMTreeClassifier(**parameters).fit(*moons)
+        SVMTreeClassifier(**parameters).fit(X[:200], y[:200])
 
 
-def test_rows_and_labels_are_checked(moons):
-    X, y = moons
+def test_rows_and_labels_are_checked():
+    X, y = moons()
     with pytest.raises(ValueError, match="y holds 1 class"):
         quick().fit(X, np.zeros(len(y)))
     with pytest.raises(ValueError, match="NaN"):
@@ -136,7 +131,7 @@ def test_rows_and_labels_are_checked(moons):
         quick(tail=KNeighborsClassifier()).fit(X, y, sample_weight=np.full(len(y), 0.5))
     with pytest.raises(NotFittedError):
         quick().predict(X)
-    tree = quick().fit(X, y)
+    tree = quick(tail_at=1).fit(X, y)
     for rows in (np.zeros((2, 3)), np.zeros((200, 3))):
         with pytest.raises(ValueError, match="3 features"):
             tree.predict(rows)
@@ -147,24 +142,29 @@ def test_rows_and_labels_are_checked(moons):
         quick(probability=True).fit([[0.0], [1.0]], [0, 1])
 
 
+@pytest.mark.filterwarnings("ignore:.*max_nodes was reached:sklearn.exceptions.ConvergenceWarning")
 def test_class_weight_moves_the_boundary():
-    X, y = make_classification(500, 4, n_informative=3, n_redundant=0, class_sep=0.5, random_state=0)
+    X, y = make_classification(400, 4, n_informative=3, n_redundant=0, class_sep=0.5, random_state=1)
+
+    def small(**parameters):
+        return quick(max_nodes=5, n_folds=2, **parameters)
+
     for tail in (None, SVC()):
-        shares = [quick(tail=tail, class_weight=w).fit(X, y).predict(X).mean() for w in (None, {0: 1.0, 1: 5.0})]
+        shares = [small(tail=tail, class_weight=w).fit(X, y).predict(X).mean() for w in (None, {0: 1.0, 1: 5.0})]
         assert shares[1] > shares[0] + 0.05
     few = np.concatenate([np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]])
-    plain, balanced = (quick(tail=None, class_weight=w).fit(X[few], y[few]) for w in (None, "balanced"))
+    plain, balanced = (small(tail=None, class_weight=w).fit(X[few], y[few]) for w in (None, "balanced"))
     assert balanced.predict(X).mean() > plain.predict(X).mean() + 0.1
     halves = np.where(y[few] == 1, 1.0, 0.5)
     factor = {k: halves.sum() / 2 / halves[y[few] == k].sum() for k in (0, 1)}
-    by_hand = quick(tail=None, class_weight=factor).fit(X[few], y[few], sample_weight=halves)
-    with_weights = quick(tail=None, class_weight="balanced").fit(X[few], y[few], sample_weight=halves)
+    by_hand = small(tail=None, class_weight=factor).fit(X[few], y[few], sample_weight=halves)
+    with_weights = small(tail=None, class_weight="balanced").fit(X[few], y[few], sample_weight=halves)
     np.testing.assert_array_equal(by_hand.predict(X), with_weights.predict(X))
     pipe = make_pipeline(StandardScaler(), SVC())
     assert quick(tail=pipe, tail_at=1, class_weight="balanced").fit(X[few], y[few]).score(X, y) > 0.5
 
 
-def test_interrupt_ends_training(moons, monkeypatch):
+def test_interrupt_ends_training(monkeypatch):
     from svelto.training._svm_tree import growth
 
     calls = []

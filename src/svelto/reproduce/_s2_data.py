@@ -42,7 +42,7 @@ SOURCES: Final[dict[str, Source]] = {
     "isolet": Source("isolet", "isolet"),
     "satimage": Source("satimage.scale", None),
     "letter": Source("letter.scale", None),
-    "covtype": Source("covtype.libsvm.binary.scale", None, 20_000, 50_000),
+    "covtype": Source("covtype.libsvm.binary.scale", None, 10_000, 25_000),
 }
 
 

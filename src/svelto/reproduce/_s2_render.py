@@ -204,7 +204,7 @@ def _notes(document: Record, lines: Sequence[Line]) -> list[str]:
         "1,330 training rows are 665 in two pairs of classes each; 665 and 1,446 rows are drawn here from all 3,186, "
         "every class by its share. usps: the paper's tables train on 18,063 = 9 * 2,007 rows and test on the "
         "7,291; both directions are here. isolet: three quarters of the paper's 6,238 training rows are not public "
-        "here. covtype: 20,000 training and 50,000 test rows, drawn likewise.",
+        "here. covtype: 10,000 training and 25,000 test rows, drawn likewise.",
         'Paper\'s tree: `SVMTreeClassifier(tail=None, last="class", prefer="rows", greedy=0, min_peeled=0)`; '
         "svelto's linear tree: `SVMTreeClassifier(tail=None)`; with tail: "
         "`SVMTreeClassifier(tail=SVC(C=C, gamma=gamma))`.",

@@ -122,12 +122,11 @@ def perpendiculars(X: FloatArray, y: IndexArray, weight: FloatArray, direction: 
 def _principal(wide: FloatArray, unit: FloatArray, least: float) -> Iterator[FloatArray]:
     """About the directions of the widest spreads across `unit`, by subspace iteration; those above `least`."""
     basis = np.random.default_rng(0).normal(size=(wide.shape[1], min(2 * N_PRINCIPAL, wide.shape[1] - 1)))
+    # Not the basis but the rows lose `unit`: a basis that has more directions than the rows is filled up with anything.
+    across = wide - np.outer(wide @ unit, unit)
     for _ in range(SUBSPACE_ROUNDS):
-        basis -= np.outer(unit, unit @ basis)
-        basis, _ = np.linalg.qr(wide.T @ (wide @ basis))
-    basis -= np.outer(unit, unit @ basis)
-    basis, _ = np.linalg.qr(basis)
-    _, spreads, turns = np.linalg.svd(wide @ basis, full_matrices=False)
+        basis, _ = np.linalg.qr(across.T @ (across @ basis))
+    _, spreads, turns = np.linalg.svd(across @ basis, full_matrices=False)
     for spread, turn in zip(spreads[:N_PRINCIPAL], turns[:N_PRINCIPAL], strict=True):
         if spread > least:
             yield basis @ turn
