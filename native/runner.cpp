@@ -182,10 +182,12 @@ class Worker {
     std::vector<std::int32_t> columns_;
 };
 
-// Rows of one scheduling step: enough for a full block, small enough that the threads finish together.
-int step_rows(std::int64_t n_rows, int capacity, int n_threads) {
-    const std::int64_t share = (n_rows + n_threads - 1) / n_threads;
-    return static_cast<int>(std::clamp<std::int64_t>(share, 1, capacity));
+// Rows of one scheduling step: at most a full block, and equal ones, so that the threads finish together.
+int step_rows(std::int64_t n_rows, int capacity, int tile_rows, int n_threads) {
+    const auto quotient = [](std::int64_t n, std::int64_t by) { return (n + by - 1) / by; };
+    const std::int64_t rounds = quotient(quotient(n_rows, n_threads), capacity);  // steps of each thread
+    const std::int64_t step = quotient(n_rows, rounds * n_threads);
+    return static_cast<int>(std::min<std::int64_t>(quotient(step, tile_rows) * tile_rows, capacity));
 }
 
 // Runs answer(worker, first, n) over n_rows rows and adds up the outcomes.
@@ -196,7 +198,7 @@ Outcome over_rows(const Machine& machine, const HotTable& hot, const RowSource& 
     if (n_rows == 0) return total;
     std::vector<std::optional<Worker>> workers(static_cast<std::size_t>(std::max(n_threads, 1)));
     workers[0].emplace(machine, hot, rows);
-    const int step = step_rows(n_rows, workers[0]->capacity(), std::max(n_threads, 1));
+    const int step = step_rows(n_rows, workers[0]->capacity(), hot.tile_rows_f32, std::max(n_threads, 1));
     const std::int64_t n_steps = (n_rows + step - 1) / step;
     for_blocks(n_steps, n_threads, [&](int thread, std::int64_t block) {
         const PlainArithmetic plain;
