@@ -39,6 +39,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/balanced_paths.py --markdown docs/benchmarks/balanced-paths.md
 	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md
 	$(BIN)/python benchmarks/svm_tree.py --markdown docs/benchmarks/svm-tree.md
+	$(BIN)/python benchmarks/local_svm.py --markdown docs/benchmarks/local-svm.md --plot docs/benchmarks/local-growth.png
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.
@@ -49,7 +50,8 @@ sanitize: .venv-sanitize/.installed
 	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
 	tests/test_native_paths.py tests/test_path_columns.py \
 	tests/test_native_chains.py tests/test_chain_checks.py tests/test_hull_projection.py \
-	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py
+	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py \
+	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py
 
 # A wheel, installed into an empty environment, used away from the source tree.
 wheel-test: $(VENV)/.installed-dev

@@ -156,5 +156,8 @@ void bind_lists(nb::module_& m);
 void bind_paths(nb::module_& m);
 void bind_chains(nb::module_& m);
 void bind_training(nb::module_& m);
+void bind_local_stage(nb::module_& m);
+void bind_local(nb::module_& m);
+void bind_neighbours(nb::module_& m);
 
 }  // namespace svelto::binding

@@ -371,4 +371,7 @@ NB_MODULE(_core, m) {
     bind_paths(m);
     bind_chains(m);
     bind_training(m);
+    bind_local_stage(m);
+    bind_local(m);
+    bind_neighbours(m);
 }

@@ -4,6 +4,8 @@
 #include "chain_tile.hpp"
 #include "dense_tile.hpp"
 #include "kernel_ops.hpp"
+#include "local_tile.hpp"
+#include "neighbour_tile.hpp"
 #include "pack_tile.hpp"
 #include "panel_tile.hpp"
 #include "path_column_tile.hpp"
@@ -85,7 +87,8 @@ const HotTable table = {
     dense<double>, sparse<float>,     sparse<double>,     listed<float>,  listed<double>,   nearest_centres,
     finish,        exp2_array<float>, exp2_array<double>, walk_rows,      evaluate_leaves,  square_distances,
     project_rows,  add_to_columns,    walk_paths,         evaluate_paths, pack_rows<float>, pack_rows<double>,
-    turn_rows,     peel_chain,        knock_out,
+    turn_rows,     peel_chain,        knock_out,          pair_row,       kernel_row,       move_pair,
+    best_partner,  subtract_row,      find_neighbours,    pair_distances,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "chains.hpp"
+#include "local_rows.hpp"
 #include "model.hpp"
+#include "neighbours.hpp"
 #include "path_tree.hpp"
 #include "tree.hpp"
 
@@ -88,6 +90,17 @@ struct HotTable {
     int (*peel_chain)(const Chains&, int first, int last, const TreeRows&, const float* columns, std::int32_t* list,
                       int n, const ChainAnswers&) noexcept;
     void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
+    // Small SVMs.
+    void (*pair_row)(const PackedRows&, int row, bool squared, float* out) noexcept;
+    void (*kernel_row)(const PairKernel&, const float* pairs, int n_padded, float* out) noexcept;
+    Extremes (*move_pair)(const SolverState&, const float* row_i, const float* row_j, double amount) noexcept;
+    int (*best_partner)(const SolverState&, const float* row_i, const float* diagonal, int i, double slope_i) noexcept;
+    void (*subtract_row)(double* slope, const float* row, double amount, int n_padded) noexcept;
+    // Nearest neighbours of the queries that `which` names; heap: [k]. Squared distances of pairs.
+    void (*find_neighbours)(const NeighbourNodes&, const NeighbourQueries&, const std::int32_t* which, int n,
+                            Neighbour* heap, NeighbourWork&) noexcept;
+    void (*pair_distances)(const double* rows, const double* queries, int d, const std::int32_t* row_of,
+                           const std::int32_t* query_of, std::int64_t n, double* out) noexcept;
 };
 
 // Elements of scratch a call needs: kernel values of one tile and one chunk, and the tile's column sums.

@@ -8,13 +8,17 @@ from svelto.path_tree import PathTree, path_tree
 from svelto.predictor import Predictor
 from svelto.report import Report
 from svelto.training.exponential import ExponentialSVC
+from svelto.training.knn_svc import KNNSVC
+from svelto.training.local import LocalSVC
 from svelto.training.svm_tree import SVMTreeClassifier
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "KNNSVC",
     "ExponentialSVC",
     "KernelMachine",
+    "LocalSVC",
     "PathTree",
     "Predictor",
     "Report",

@@ -11,10 +11,13 @@ StageOutcome = tuple[int, int, int]
 
 SANITIZED: bool
 TREE_LANES: int
+NEIGHBOUR_LANES: int
+EXACT_LANES: int
 PANEL_WIDTH_F32: int
 PANEL_WIDTH_F64: int
 LIST_COUNTS: int
 DOUBLE_COST: float
+MAX_LOCAL_ROWS: int
 
 def available_levels() -> list[str]: ...
 def exp2_f32(level: str, values: NDArray[np.float32], out: NDArray[np.float32]) -> None: ...
@@ -41,6 +44,50 @@ def build_tree(
     n_threads: int,
     level: str,
 ) -> dict[str, NDArray[Any]]: ...
+
+# Classes present (start, codes); pairs (start, intercepts, steps, converged); support (start, rows, coefficients).
+def fit_local(
+    X: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    start: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    kernel: int,
+    degree: int,
+    coef0: float,
+    C: NDArray[np.float64],
+    gamma: NDArray[np.float64],
+    tol: float,
+    max_steps: int,
+    n_threads: int,
+    level: str,
+) -> tuple[NDArray[Any], ...]: ...
+def local_spread(
+    X: NDArray[np.float64],
+    start: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    n_threads: int,
+    out: NDArray[np.float64],
+) -> None: ...
+def search_local(
+    X: NDArray[Any],
+    y: NDArray[np.int32],
+    weight: NDArray[np.float64],
+    start: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    kernel: int,
+    degree: int,
+    coef0: float,
+    fold: NDArray[np.int32],
+    worth: NDArray[np.float64],
+    C: NDArray[np.float64],
+    gamma: NDArray[np.float64],
+    tol: float,
+    max_steps: int,
+    n_threads: int,
+    level: str,
+    right: NDArray[np.float64],
+) -> None: ...
 def settle(
     scores: NDArray[np.float64],
     bounds: NDArray[np.float64],
@@ -241,6 +288,39 @@ class DistanceLists:
         n_threads: int,
     ) -> StageOutcome: ...
 
+# Squared distances of rows[row_of[i]] and queries[query_of[i]]; queries are padded with zeros to EXACT_LANES.
+def pair_distances(
+    level: str,
+    rows: NDArray[np.float64],
+    queries: NDArray[np.float64],
+    row_of: NDArray[np.int32],
+    query_of: NDArray[np.int32],
+    out: NDArray[np.float64],
+) -> None: ...
+
+class NeighbourTree:
+    # `rows` are read by every search, `images` only here.
+    def __init__(
+        self,
+        level: str,
+        images: NDArray[np.float32],
+        rows: NDArray[np.float64],
+        scale: float,
+        leaf_rows: int,
+        n_threads: int,
+    ) -> None: ...
+    # Numbers of images that were read, and rows whose distance was computed.
+    def search(
+        self,
+        queries: NDArray[np.float64],
+        images: NDArray[np.float32],
+        norms: NDArray[np.float64],
+        index: NDArray[np.int32],
+        sq_dist: NDArray[np.float64],
+        n_threads: int,
+    ) -> tuple[int, int]: ...
+    def n_slots(self) -> int: ...
+
 class HullSolver:
     # `weights` is written by `advance`; it is a feasible start if has_start.
     def __init__(
@@ -261,13 +341,24 @@ class HullSolver:
 
 class ChainStage:
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
-    def labels_dense(self, X: NDArray[Any], out: NDArray[np.int32], n_threads: int) -> StageOutcome: ...
+    def labels_dense(self, X: NDArray[Any], out: NDArray[np.int32], vote: bool, n_threads: int) -> StageOutcome: ...
     def labels_csr(
         self,
         data: NDArray[Any],
         indices: NDArray[Any],
         row_start: NDArray[Any],
         out: NDArray[np.int32],
+        vote: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    # Scores of classes, (n_rows, 1) or (n_rows, n_classes).
+    def scores_dense(self, X: NDArray[Any], out: NDArray[np.float64], n_threads: int) -> StageOutcome: ...
+    def scores_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.float64],
         n_threads: int,
     ) -> StageOutcome: ...
     # Labels, and the planes evaluated for each row.
@@ -300,5 +391,27 @@ class ChainStage:
         outcome: NDArray[np.int8],
         node: NDArray[np.int32],
         score: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+
+class LocalStage:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    # Rows and their machines, the latter ascending; scores (n_queries, 1) or (n_queries, n_classes).
+    def scores_dense(
+        self,
+        X: NDArray[Any],
+        row: NDArray[np.int64],
+        machine: NDArray[np.int64],
+        out: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        row: NDArray[np.int64],
+        machine: NDArray[np.int64],
+        out: NDArray[np.float64],
         n_threads: int,
     ) -> StageOutcome: ...

@@ -1,0 +1,1 @@
+"""Local SVMs: exact neighbours, the cover, SVMs of neighbourhoods and their answers."""

@@ -1,0 +1,56 @@
+"""C and gamma of every neighbourhood, chosen by cross-validation of its own rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from svelto._typing import FloatArray
+from svelto.training._local.fits import search_local
+
+# Factors of the given values. Of equal ones the first is taken: the given values, then near ones, then smooth ones.
+C_FACTORS: Final = (1.0, 0.1, 10.0, 100.0)
+GAMMA_FACTORS: Final = (1.0, 0.25, 4.0)
+N_FOLDS: Final = 3
+
+
+def best_of_grid(
+    problems: tuple[Any, ...],
+    C: FloatArray,
+    gamma: FloatArray,
+    draws: Any,
+    progress: Any,
+    given: dict[str, Any],
+) -> tuple[FloatArray, FloatArray]:
+    """Values for each neighbourhood around those given, with the most right answers on its held-out rows.
+
+    Parameters
+    ----------
+    problems : tuple
+        Rows, class codes and neighbourhoods: the first four arguments of `search_local`.
+    C, gamma : ndarray of shape (n_neighbourhoods,)
+        What the grid lies around.
+    draws : RandomState
+        Draws folds.
+    progress : callable
+        As in `fit_local`.
+    given : dict
+        Further arguments of `search_local`.
+
+    Returns
+    -------
+    C, gamma : ndarray of shape (n_neighbourhoods,)
+    """
+    factors = GAMMA_FACTORS if given["kernel"].name == "rbf" else (1.0,)
+    folds = np.concatenate([draws.permutation(n) % N_FOLDS for n in np.diff(problems[2])]).astype(np.int32)
+    right = search_local(
+        *problems,
+        folds=folds,
+        C=C[:, None] * np.array(C_FACTORS),
+        gamma=gamma[:, None] * np.array(factors),
+        progress=progress,
+        **given,
+    )
+    best_gamma, best_C = np.unravel_index(right.reshape(len(right), -1).argmax(axis=1), right.shape[1:])
+    return C * np.array(C_FACTORS)[best_C], gamma * np.array(factors)[best_gamma]

@@ -1,0 +1,106 @@
+"""Training the SVMs of neighbourhoods: widths, costs, the search for both, and the fits."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from svelto._progress import Tell, span
+from svelto._typing import FloatArray, IntArray
+from svelto.training._local.fits import LocalModels, fit_local
+from svelto.training._local.options import LocalOptions, local_gamma
+from svelto.training._local.search import best_of_grid
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Training rows, class codes, weights and factors of classes (if any), and the width that neighbourhoods share."""
+
+    X: FloatArray
+    codes: IntArray
+    weight: FloatArray | None
+    factors: FloatArray | None
+    gamma: float
+
+    def with_rows(self, X: FloatArray, codes: IntArray, weight: FloatArray | None) -> TrainingData:
+        """These rows, and others behind them."""
+        if weight is not None or self.weight is not None:
+            old = np.ones(len(self.X)) if self.weight is None else self.weight
+            weight = np.concatenate([old, np.ones(len(X)) if weight is None else weight])
+        return replace(self, X=np.concatenate([self.X, X]), codes=np.concatenate([self.codes, codes]), weight=weight)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedSVMs:
+    """The machines of neighbourhoods, and the cost and kernel width that each was trained with."""
+
+    models: LocalModels
+    cost: FloatArray
+    gamma: FloatArray
+
+
+def train_svms(
+    options: LocalOptions, data: TrainingData, neighbours: IntArray, local_search: bool, draws: Any, tell: Tell
+) -> TrainedSVMs:
+    """Train an SVM on each neighbourhood.
+
+    Parameters
+    ----------
+    options : LocalOptions
+        How.
+    data : TrainingData
+        All rows.
+    neighbours : ndarray of shape (n_neighbourhoods, k)
+        Rows of each neighbourhood; there is at least one.
+    local_search : bool
+        Whether each chooses its own C and gamma.
+    draws : RandomState
+        Draws folds for that.
+    tell : Tell
+        Told how many are done. May raise to stop.
+
+    Returns
+    -------
+    TrainedSVMs
+    """
+    n, k = neighbours.shape
+    start, rows = np.arange(n + 1, dtype=np.int64) * k, neighbours.ravel().astype(np.int64)
+    gamma = local_gamma(options, data.X, start, rows, data.gamma)
+    cost = np.full(n, options.C)
+    given: dict[str, Any] = {
+        "kernel": options.kernel,
+        "sample_weight": data.weight,
+        "class_weight": data.factors,
+        "tol": options.tol,
+        "max_iter": options.max_iter,
+        "n_jobs": options.n_jobs,
+    }
+    problems = (data.X, data.codes, start, rows)
+    if local_search:
+        cost, gamma = best_of_grid(problems, cost, gamma, draws, counting(span(tell, 0.0, 0.8), "searched"), given)
+        tell = span(tell, 0.8, 1.0)
+    models = fit_local(*problems, C=cost, gamma=gamma, progress=counting(tell, "trained"), **given)
+    if not models.converged.all():
+        limit = "LIBSVM's limit of steps" if options.max_iter < 0 else f"max_iter={options.max_iter}"
+        warnings.warn(
+            f"{int((~models.converged).sum())} of {len(models.converged)} local SVMs stopped at {limit}; scale the "
+            "features, lower C, or change max_iter.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return TrainedSVMs(models, cost, gamma)
+
+
+def counting(tell: Tell, what: str) -> Callable[[int, int], None]:
+    """Progress in numbers of models."""
+    return lambda done, n: tell(f"{done:,} of {n:,} models {what}", done / max(n, 1))
+
+
+def covering(tell: Tell) -> Callable[[int, int], None]:
+    """Progress in numbers of rows."""
+    return lambda done, n: tell(f"{done:,} of {n:,} rows covered", done / max(n, 1))
