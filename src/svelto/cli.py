@@ -48,8 +48,9 @@ REPRODUCE_HELP = """Run an experiment of a paper again and write its table or fi
 
 EXPERIMENT is s0-table1, s0-table2 or s0-figure2 (Pham and Smeulders, metric tree with Taylor expansions); s1-table1
 (Ukkonen, support vector tree); s2-table4.1, s2-tables5 or s2-figures (Zapien Arreola et al., decision tree of linear
-SVMs); s3-table1, s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision functions). Data sets are
-found as `svelto.datasets.load` finds them. Each data set's result is written as soon as it is there.
+SVMs); s3-table1, s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision functions); s4-table2 or
+s4-table3 (Segata and Blanzieri, local SVMs). Data sets are found as `svelto.datasets.load` finds them. Each data set's
+result is written as soon as it is there.
 """
 # What svm-predict says of a regression model trained with -b 1.
 NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,

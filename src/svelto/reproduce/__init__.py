@@ -8,6 +8,7 @@ finished survives an interruption, and `resume` goes on from there.
 `s1`: Ukkonen, "The support vector tree".
 `s2`: Zapien Arreola, Fehr and Burkhardt, "Fast Support Vector Machine Classification of very large Datasets".
 `s3`: Acevedo-Rodriguez et al., "Computational load reduction in decision functions using support vector machines".
+`s4`: Segata and Blanzieri, "Fast Local Support Vector Machines for Large Datasets".
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from svelto.reproduce.s1 import TABLE1 as S1_TABLE1
 from svelto.reproduce.s2 import TABLES5 as S2_TABLES5
 from svelto.reproduce.s3 import TABLE2 as S3_TABLE2
 from svelto.reproduce.s3 import TABLE3 as S3_TABLE3
+from svelto.reproduce.s4 import TABLE2 as S4_TABLE2
+from svelto.reproduce.s4 import TABLE3 as S4_TABLE3
 
 __all__ = ["EXPERIMENTS", "Interrupted", "run"]
 
@@ -34,7 +37,8 @@ _S0: Final = (TABLE1, TABLE2, FIGURE2)
 _S1: Final = (S1_TABLE1,)
 _S2: Final = (S2_TABLE41, S2_TABLES5, S2_FIGURES)
 _S3: Final = (S3_TABLE1, S3_TABLE2, S3_TABLE3, S3_FIGURE4)
-EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S2, *_S3)}
+_S4: Final = (S4_TABLE2, S4_TABLE3)
+EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S2, *_S3, *_S4)}
 DEFAULT_OUTPUT: Final = Path("docs") / "reproduction"
 
 
