@@ -38,16 +38,17 @@ LocalMachines read_machines(const nb::dict& fields) {
     require(std::isfinite(m.coef0) && m.degree >= 0, "coef0 or degree is out of range");
     m.vectors = array<double>(fields, "vectors", m.n_vectors * m.d);
     m.gamma = array<double>(fields, "gamma", m.n_machines);
-    std::int64_t n_known = 0, n_pairs = 0, n_entries = 0, n_coef = 0;
+    std::int64_t n_known = 0, n_pairs = 0, n_entries = 0, n_support = 0;
     m.class_start = starts(fields, "class_start", m.n_machines, n_known);
     m.pair_start = starts(fields, "pair_start", m.n_machines, n_pairs);
     m.entry_start = starts(fields, "entry_start", m.n_machines, n_entries);
-    m.coef_start = starts(fields, "coef_start", m.n_machines, n_coef);
+    m.support_start = starts(fields, "support_start", n_pairs, n_support);
     m.classes = array<std::int32_t>(fields, "classes", n_known);
     m.intercept = array<double>(fields, "intercept", n_pairs);
     m.entries = array<std::int64_t>(fields, "entries", n_entries);
-    m.coef = array<double>(fields, "coef", n_coef);
-    require(all_finite(m.gamma, m.n_machines) && all_finite(m.intercept, n_pairs) && all_finite(m.coef, n_coef),
+    m.place = array<std::int32_t>(fields, "place", n_support);
+    m.coef = array<double>(fields, "coef", n_support);
+    require(all_finite(m.gamma, m.n_machines) && all_finite(m.intercept, n_pairs) && all_finite(m.coef, n_support),
             "gamma, an intercept or a coefficient is not finite");
     require(all_finite(m.vectors, m.n_vectors * m.d), "a vector is not finite");
     for (std::int64_t i = 0; i < m.n_machines; ++i) {
@@ -59,9 +60,9 @@ LocalMachines read_machines(const nb::dict& fields) {
         for (std::int64_t c = first + 1; c < first + known; ++c)
             require(m.classes[c - 1] < m.classes[c], "the classes of a machine do not ascend");
         require(pairs == known * (known - 1) / 2, "the pairs and the classes of a machine disagree in number");
-        require(pairs == 0 || (linear ? entries == pairs : entries > 0), "a machine has a wrong number of vectors");
-        require(m.coef_start[i + 1] - m.coef_start[i] == (linear ? 0 : pairs * entries),
-                "the coefficients of a machine have a wrong number");
+        require(!linear || entries == pairs, "a machine has a wrong number of vectors");
+        for (std::int64_t s = m.support_start[m.pair_start[i]]; s < m.support_start[m.pair_start[i + 1]]; ++s)
+            require(m.place[s] >= 0 && m.place[s] < entries, "a coefficient has no vector");
     }
     for (std::int64_t i = 0; i < n_entries; ++i)
         require(m.entries[i] >= 0 && m.entries[i] < m.n_vectors, "a vector of a machine does not exist");

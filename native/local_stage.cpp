@@ -72,11 +72,11 @@ class LocalWalker {
         const bool linear = m_.kernel == KernelKind::linear;
         if (!linear) {
             weights_.reserve(size(packed) * size(n_pairs));
-            const double* coef = m_.coef + m_.coef_start[machine];
+            std::fill_n(weights_.get(), packed * n_pairs, 0.0);
             for (int pair = 0; pair < n_pairs; ++pair) {
-                double* to = weights_.get() + pair * packed;
-                std::copy_n(coef + pair * n, n, to);
-                std::fill(to + n, to + packed, 0.0);
+                const std::int64_t* range = m_.support_start + m_.pair_start[machine] + pair;
+                for (std::int64_t s = range[0]; s < range[1]; ++s)
+                    weights_.get()[pair * packed + m_.place[s]] = m_.coef[s];
             }
         }
         group_start_[1] = n_panels;

@@ -20,16 +20,17 @@ struct LocalMachines {
     KernelKind kernel = KernelKind::rbf;  // rbf, poly, linear
     double coef0 = 0.0;
     int degree = 0;
-    const double* vectors = nullptr;            // [n_vectors][d]; linear: the normal of every pair
-    const double* gamma = nullptr;              // [n_machines]
-    const std::int64_t* class_start = nullptr;  // [n_machines + 1], into classes
-    const std::int32_t* classes = nullptr;      // codes in [0, n_classes), ascending in a machine, at least one
-    const std::int64_t* pair_start = nullptr;   // [n_machines + 1]: m (m - 1) / 2 pairs for m classes
-    const double* intercept = nullptr;          // [n_pairs]
-    const std::int64_t* entry_start = nullptr;  // [n_machines + 1], into entries
-    const std::int64_t* entries = nullptr;      // numbers of vectors; linear: one for each pair
-    const std::int64_t* coef_start = nullptr;   // [n_machines + 1], into coef
-    const double* coef = nullptr;               // of a machine: [n_pairs][n_entries]; linear: none
+    const double* vectors = nullptr;              // [n_vectors][d]; linear: the normal of every pair
+    const double* gamma = nullptr;                // [n_machines]
+    const std::int64_t* class_start = nullptr;    // [n_machines + 1], into classes
+    const std::int32_t* classes = nullptr;        // codes in [0, n_classes), ascending in a machine, at least one
+    const std::int64_t* pair_start = nullptr;     // [n_machines + 1]: m (m - 1) / 2 pairs for m classes
+    const double* intercept = nullptr;            // [n_pairs]
+    const std::int64_t* entry_start = nullptr;    // [n_machines + 1], into entries
+    const std::int64_t* entries = nullptr;        // numbers of vectors; linear: one for each pair
+    const std::int64_t* support_start = nullptr;  // [n_pairs + 1], into place and coef; linear: zeros
+    const std::int32_t* place = nullptr;          // of a pair's vectors among its machine's entries
+    const double* coef = nullptr;                 // their coefficients
 };
 
 // Queries and their machines, in the order of machines.

@@ -145,6 +145,9 @@ def test_machines_joined_and_taken():
         ("entries", lambda a: a + 200, "a vector of a machine does not exist"),
         ("entries", lambda a: a - 200, "a vector of a machine does not exist"),
         ("entry_start", lambda a: a[:-1], "entry_start has 30 elements; expected 31"),
+        ("support_start", lambda a: a[:-1], "support_start has"),
+        ("place", lambda a: a + 1000, "a coefficient has no vector"),
+        ("place", lambda a: a - 1000, "a coefficient has no vector"),
     ],
 )
 def test_damaged_fields_are_refused(name, change, message):

@@ -9,10 +9,11 @@ import numpy as np
 from svelto._options import check_whole
 from svelto._progress import bar
 from svelto._typing import FloatArray
-from svelto.training._local.base import LocalClassifier, coded
+from svelto.training._local.base import LocalClassifier, coded, counted
 from svelto.training._local.machines import LocalMachines
 from svelto.training._local.neighbours import NeighbourIndex
 from svelto.training._local.options import (
+    LocalOptions,
     checked_options,
     class_factors,
     clipped_k,
@@ -124,18 +125,25 @@ class KNNSVC(LocalClassifier):
         """
         options = checked_options(self)
         check_whole("k", self.k, 1)
-        rows, labels, weight = self._weighted_rows(X, y, sample_weight)
+        with self._unchanged_on_failure():
+            self._keep(options, *self._weighted_rows(X, y, sample_weight))
+        return self
+
+    def _keep(
+        self, options: LocalOptions, rows: FloatArray, labels: np.ndarray[Any, Any], weight: FloatArray | None
+    ) -> None:
         classes, codes = coded(labels)
+        factors = class_factors(self.class_weight, classes, codes)
+        rows, codes, weight = counted(rows, codes, weight, factors)
         k, gamma = clipped_k(self.k, len(rows)), global_gamma(options, rows)
         index = NeighbourIndex(rows, kernel_of(options, gamma), method=self.neighbors, n_jobs=self.n_jobs)
-        factors = class_factors(self.class_weight, classes, codes)
         self.classes_, self.k_ = classes, k
         self._options, self._index = options, index
         self._data = TrainingData(rows, codes, weight, factors, gamma)
-        return self
 
     def _scores(self, X: FloatArray) -> FloatArray:
-        step = max(1, BLOCK_NEIGHBOURS // self.k_)
+        # A neighbour may be a support vector of as many pairs as there are other classes.
+        step = max(1, BLOCK_NEIGHBOURS // (self.k_ * max(1, len(self.classes_) - 1)))
         with bar("Training an SVM for every row") as tell:
             parts = []
             for first in range(0, len(X), step):

@@ -17,7 +17,7 @@ from svelto._options import check_choice, check_whole
 from svelto._progress import Tell, bar, span
 from svelto._typing import FloatArray, IndexArray, IntArray
 from svelto.probability import Temperature
-from svelto.training._local.base import LocalClassifier, coded
+from svelto.training._local.base import LocalClassifier, coded, counted
 from svelto.training._local.choose import choose_k
 from svelto.training._local.cover import Cover, extend_cover, find_cover
 from svelto.training._local.flat import joined, taken
@@ -93,7 +93,7 @@ class LocalSVC(LocalClassifier):
     k_, k_prime_ : int
         Sizes in use.
     centres_ : ndarray of shape (n_models_,)
-        Training rows that are centres.
+        Training rows that are centres, counted among those of positive weight.
     n_models_ : int
         Neighbourhoods.
     n_svms_ : int
@@ -191,18 +191,21 @@ class LocalSVC(LocalClassifier):
             Itself.
         """
         options = self._checked()
-        rows, labels, weight = self._weighted_rows(X, y, sample_weight)
-        classes, codes = coded(labels)
-        with bar(f"Training {type(self).__name__}") as tell:
-            self._begin(options, rows, codes, weight, classes, tell)
+        with self._unchanged_on_failure(), bar(f"Training {type(self).__name__}") as tell:
+            rows, labels, weight = self._weighted_rows(X, y, sample_weight)
+            classes, codes = coded(labels)
+            factors = class_factors(self.class_weight, classes, codes)
+            rows, codes, weight = counted(rows, codes, weight, factors)
+            self._begin(options, rows, codes, weight, factors, classes, tell)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LocalSVC:
         """Add rows: they join the cover, and only neighbourhoods that changed are trained again.
 
         Earlier rows keep their centres. The kernel width of ``gamma="scale"``, with ``k="auto"`` the size of a
-        neighbourhood, with ``probability=True`` the worth of a score, and with ``metric="learned"`` the weights of
-        features are those of the first call.
+        neighbourhood, with ``probability=True`` the worth of a score, with ``metric="learned"`` the weights of
+        features, and with ``class_weight="balanced"`` the factors are those of the first call. A first call with fewer
+        rows than `k` is trained anew with the next rows.
 
         Parameters
         ----------
@@ -222,18 +225,18 @@ class LocalSVC(LocalClassifier):
         """
         options = self._checked()
         first = not hasattr(self, "_machines")
-        rows, labels, weight = self._weighted_rows(X, y, sample_weight, reset=first)
-        if first:
-            if classes is None:
-                raise ValueError("classes is None; the first call to partial_fit needs all labels that will come.")
-            known, codes = coded(labels, classes)
-            with bar(f"Training {type(self).__name__}") as tell:
-                self._begin(options, rows, codes, weight, known, tell)
-        else:
-            if classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
-                raise ValueError(f"classes is {classes!r}; earlier calls had {self.classes_.tolist()}.")
-            _, codes = coded(labels, self.classes_)
-            with bar(f"Training {type(self).__name__}") as tell:
+        if first and classes is None:
+            raise ValueError("classes is None; the first call to partial_fit needs all labels that will come.")
+        if not first and classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
+            raise ValueError(f"classes is {classes!r}; earlier calls had {self.classes_.tolist()}.")
+        with self._unchanged_on_failure(), bar(f"Training {type(self).__name__}") as tell:
+            rows, labels, weight = self._weighted_rows(X, y, sample_weight, reset=first)
+            known, codes = coded(labels, classes if first else self.classes_)
+            factors = class_factors(self.class_weight, known, codes) if first else self._data.factors
+            rows, codes, weight = counted(rows, codes, weight, factors)
+            if first:
+                self._begin(options, rows, codes, weight, factors, known, tell)
+            elif len(rows):
                 self._add(options, rows, codes, weight, tell)
         return self
 
@@ -259,13 +262,13 @@ class LocalSVC(LocalClassifier):
         X: FloatArray,
         codes: IntArray,
         weight: FloatArray | None,
+        factors: FloatArray | None,
         classes: Any,
         tell: Tell,
     ) -> None:
         """Train from the beginning on checked rows."""
         draws = check_random_state(self.random_state)
-        self.__dict__.pop("cv_accuracy_", None)
-        factors = class_factors(self.class_weight, classes, codes)
+        tried: dict[int, float] = {}
         feature_weights = np.ones(X.shape[1])
         size, done = self.k, 0.0
         if self.metric == "learned":
@@ -273,15 +276,15 @@ class LocalSVC(LocalClassifier):
             feature_weights = learn_weights(X, codes, weight, factors, draws, self.n_jobs, part)
             X, tell = X * feature_weights, span(tell, 0.1, 1.0)
         if size == "auto":
-            tried = choose_k(self, X, codes, weight, draws, span(tell, 0.0, 0.3))
+            tried = choose_k(self, X, codes, weight, factors, draws, span(tell, 0.0, 0.3))
             size, done = max(tried, key=lambda k: (tried[k], -k)), 0.3
-            self.cv_accuracy_ = tried
         k = clipped_k(size, len(X))
         k_prime = min(self.k_prime or max(1, k // 4), k)
         odds: Temperature | None = None
         if self.probability:
             part = span(tell, done, (1.0 + done) / 2)
-            odds, done = learn_odds(self, k, k_prime, X, codes, weight, len(classes), draws, part), (1.0 + done) / 2
+            odds = learn_odds(self, k, k_prime, X, codes, weight, factors, len(classes), draws, part)
+            done = (1.0 + done) / 2
         covered = done + 0.2 * (1.0 - done)
         shared = global_gamma(options, X)
         index = NeighbourIndex(X, kernel_of(options, shared), method=self.neighbors, n_jobs=self.n_jobs)
@@ -290,15 +293,25 @@ class LocalSVC(LocalClassifier):
         data = TrainingData(X, codes, weight, factors, shared)
         trained = train_svms(options, data, cover.neighbours, self.local_search, draws, span(tell, covered, 1.0))
         self.classes_, self.k_, self.k_prime_ = classes, k, k_prime
-        self.feature_weights_, self._odds = feature_weights, odds
+        self.feature_weights_, self._odds, self._kernel = feature_weights, odds, options.kernel
+        self.__dict__.pop("cv_accuracy_", None)
+        if tried:
+            self.cv_accuracy_ = tried
         self._install(options, data, index, cover, trained)
 
     def _add(
         self, options: LocalOptions, X: FloatArray, codes: IntArray, weight: FloatArray | None, tell: Tell
     ) -> None:
         """Take in checked rows."""
-        draws = check_random_state(self.random_state)
+        if options.kernel != self._kernel:
+            raise ValueError(f"The kernel is {options.kernel}; earlier rows were trained with {self._kernel}. Use fit.")
         data = self._data.with_rows(X * self.feature_weights_, codes, weight)
+        if not isinstance(self.k, str) and self.k_ < min(self.k, len(data.X)):
+            # The first rows were fewer than a neighbourhood has; so few are trained anew with these.
+            rows = data.X / self.feature_weights_
+            self._begin(options, rows, data.codes, data.weight, data.factors, self.classes_, tell)
+            return
+        draws = check_random_state(self.random_state)
         kernel = kernel_of(options, data.gamma)
         index = NeighbourIndex(data.X, kernel, method=self.neighbors, n_jobs=self.n_jobs)
         order = len(self._data.X) + draws.permutation(len(X))
@@ -354,8 +367,7 @@ class LocalSVC(LocalClassifier):
         return machines
 
     def _scores(self, X: FloatArray) -> FloatArray:
-        if self.metric == "learned":
-            X = X * self.feature_weights_
+        X = X * self.feature_weights_
         machines = self._machines_of(X)
         parts = [self._machines.scores(X, column, self.n_jobs) for column in machines.T]
         return parts[0] if len(parts) == 1 else np.mean(parts, axis=0)

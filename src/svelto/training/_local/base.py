@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +16,9 @@ from svelto._typing import FloatArray, IntArray
 
 # CSR rows are made dense; more than this would be no use to anybody.
 MOST_DENSE_BYTES: Final = 16e9
-# Parameters of a machine that is trained on the way to another: no probabilities, and features are weighed already.
-PLAIN: Final = {"probability": False, "metric": "euclidean"}
+# Parameters of a machine that is trained on the way to another: no probabilities; features are weighed
+# already, and factors of classes are given.
+PLAIN: Final = {"probability": False, "metric": "euclidean", "class_weight": None}
 
 
 class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -27,8 +30,8 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _weighted_rows(
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
     ) -> tuple[FloatArray, np.ndarray[Any, Any], FloatArray | None]:
-        """Rows, labels and weights, those of weight zero left out."""
-        X, y = validate_data(self, X, y, dtype=np.float64, order="C", accept_sparse="csr", reset=reset)
+        """Rows, labels and weights, those of weight zero left out; copies, for they are kept."""
+        X, y = validate_data(self, X, y, dtype=np.float64, order="C", accept_sparse="csr", copy=True, reset=reset)
         check_classification_targets(y)
         rows = _dense(X)
         if sample_weight is None:
@@ -38,6 +41,19 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not counts.any():
             raise ValueError("All weights are zero; expected a row with a positive weight.")
         return rows[counts], y[counts], weight[counts]
+
+    @contextmanager
+    def _unchanged_on_failure(self) -> Iterator[None]:
+        """Put back what scikit-learn notes about the rows, where training ends early."""
+        names = ("n_features_in_", "feature_names_in_")
+        before = {name: self.__dict__[name] for name in names if name in self.__dict__}
+        try:
+            yield
+        except BaseException:
+            for name in names:
+                self.__dict__.pop(name, None)
+            self.__dict__.update(before)
+            raise
 
     def _queries(self, X: Any) -> FloatArray:
         check_is_fitted(self, "classes_")
@@ -96,9 +112,10 @@ def codes_of(scores: FloatArray) -> IntArray:
 
 def coded(y: np.ndarray[Any, Any], classes: Any = None) -> tuple[np.ndarray[Any, Any], IntArray]:
     """Classes, ascending, and the number of each label among them."""
-    known = np.unique(y) if classes is None else np.unique(np.asarray(classes))
+    known = np.unique(y if classes is None else np.asarray(classes))
     if len(known) < 2:
-        raise ValueError(f"y holds {len(known)} class ({known.tolist()[0]!r}); expected at least two classes.")
+        name, shown = "y" if classes is None else "classes", "".join(f" ({label!r})" for label in known.tolist())
+        raise ValueError(f"{name} holds {len(known)} class{shown}; expected at least two classes.")
     codes = np.searchsorted(known, y)
     codes[codes == len(known)] = 0
     strange = known[codes] != y
@@ -116,3 +133,19 @@ def _dense(X: Any) -> FloatArray:
             f"{8e-9 * X.shape[0] * X.shape[1]:.0f} GB. Reduce the features first, e.g. by TruncatedSVD."
         )
     return np.asarray(X.toarray(), dtype=np.float64)
+
+
+def counted(
+    X: FloatArray, codes: IntArray, weight: FloatArray | None, factors: FloatArray | None
+) -> tuple[FloatArray, IntArray, FloatArray | None]:
+    """Rows, codes and weights without those whose class has the factor zero."""
+    if factors is None:
+        return X, codes, weight
+    with np.errstate(over="ignore"):
+        product = factors[codes] if weight is None else factors[codes] * weight
+    if not np.isfinite(product).all() or (product < 0.0).any():
+        raise ValueError("class_weight times sample_weight is negative or not finite; expected numbers of at least 0.")
+    keep = product > 0.0
+    if len(np.unique(codes[keep])) < min(2, len(np.unique(codes))):
+        raise ValueError("class_weight leaves rows of one class alone; give two classes a positive weight.")
+    return (X, codes, weight) if keep.all() else (X[keep], codes[keep], None if weight is None else weight[keep])

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from svelto._progress import Tell, span
 from svelto._typing import FloatArray, IntArray
-from svelto.training._local.base import codes_of
+from svelto.training._local.base import PLAIN, codes_of
 
 SAMPLE_ROWS: Final = 10_000
 SIZES: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -19,7 +19,13 @@ N_FOLDS: Final = 3
 
 
 def choose_k(
-    estimator: Any, X: FloatArray, codes: IntArray, weight: FloatArray | None, draws: Any, tell: Tell
+    estimator: Any,
+    X: FloatArray,
+    codes: IntArray,
+    weight: FloatArray | None,
+    factors: FloatArray | None,
+    draws: Any,
+    tell: Tell,
 ) -> dict[int, float]:
     """Accuracy on held-out rows by k.
 
@@ -27,8 +33,8 @@ def choose_k(
     ----------
     estimator : LocalSVC
         With the parameters to use; it is not changed.
-    X, codes, weight
-        Rows, class codes and weights, if any.
+    X, codes, weight, factors
+        Rows, class codes, weights and factors of classes, if any.
     draws : RandomState
         Draws the sample and the folds.
     tell : Tell
@@ -49,7 +55,7 @@ def choose_k(
     sizes = [k for k in SIZES if (estimator.k_prime or 1) <= k < n_known]
     if len(X) <= MOST_FOR_ALL or not sizes:
         sizes.append(len(X))
-    n_classes = int(codes.max()) + 1
+    n_classes = int(codes.max()) + 1 if factors is None else len(factors)
     right = dict.fromkeys(sizes, 0.0)
     if n_known < 1:
         return right
@@ -59,15 +65,11 @@ def choose_k(
         held = folds == fold
         if not held.any():
             continue
-        trial = clone(estimator).set_params(
-            k=min(k, int((~held).sum())),
-            k_prime=estimator.k_prime,
-            probability=False,
-            metric="euclidean",
-            random_state=seed,
-        )
+        size = min(k, int((~held).sum()))
+        k_prime = None if estimator.k_prime is None else min(estimator.k_prime, size)
+        trial = clone(estimator).set_params(k=size, k_prime=k_prime, **PLAIN, random_state=seed)
         part = None if weight is None else weight[~held]
         quiet = span(lambda step, share=0.0: None, 0.0, 1.0)
-        trial._begin(trial._checked(), X[~held], codes[~held], part, np.arange(n_classes), quiet)
+        trial._begin(trial._checked(), X[~held], codes[~held], part, factors, np.arange(n_classes), quiet)
         right[k] += float(worth[held][codes_of(trial._scores(X[held])) == codes[held]].sum())
     return {k: total / float(worth.sum()) for k, total in right.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from svelto import _core
-from svelto._typing import FloatArray, IndexArray, Rows
+from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.exact import instruction_level
 from svelto.engines.native_stage import check_outcome, pieces
 from svelto.training._local.fits import KERNEL_CODES, KernelChoice, LocalModels
@@ -64,10 +64,11 @@ class LocalMachines:
         """What `_core.LocalStage` reads."""
         models, linear = self.models, self.kernel.name == "linear"
         vectors = self.vectors
-        entry_start, entries, coef_start, coef = _by_machine(models, self.n_classes)
+        entry_start, entries, place = _by_machine(models, self.n_classes)
+        support_start, coef = models.support_start, models.coef
         if linear:
             vectors, entry_start, entries = self.normals(), models.pair_start, np.arange(len(models.intercept))
-            coef_start, coef = np.zeros(self.n_machines + 1, dtype=np.int64), np.empty(0)
+            support_start, place, coef = np.zeros_like(support_start), np.empty(0, dtype=np.int32), np.empty(0)
         return {
             "d": self.vectors.shape[1],
             "n_classes": self.n_classes,
@@ -84,7 +85,8 @@ class LocalMachines:
             "intercept": models.intercept,
             "entry_start": entry_start,
             "entries": entries,
-            "coef_start": coef_start,
+            "support_start": support_start,
+            "place": place,
             "coef": coef,
         }
 
@@ -136,24 +138,19 @@ class LocalMachines:
         return out
 
 
-def _by_machine(models: LocalModels, n_classes: int) -> tuple[IndexArray, IndexArray, IndexArray, FloatArray]:
-    """Vectors and coefficients of whole machines: a vector that serves several pairs is there once.
+def _by_machine(models: LocalModels, n_classes: int) -> tuple[IndexArray, IndexArray, IntArray]:
+    """Vectors of whole machines: one that serves several pairs is there once.
 
-    Returns entry_start, entries, coef_start, coef; the coefficients of a machine are (n_pairs, n_entries).
+    Returns entry_start and entries, the vectors of each machine, and for every element of ``models.support`` its place
+    among the vectors of its machine.
     """
-    n_machines, n_pairs = len(models.pair_start) - 1, np.diff(models.pair_start)
+    n_pairs = np.diff(models.pair_start)
     if n_classes <= 2:  # one pair; the order of vectors must not depend on what other machines know
         entry_start = models.support_start[models.pair_start]
-        return entry_start, models.support.astype(np.int64), entry_start, models.coef
-    machine_of_pair = np.repeat(np.arange(n_machines), n_pairs)
-    pair = np.repeat(np.arange(len(machine_of_pair)), np.diff(models.support_start))
+        place = np.arange(len(models.support)) - np.repeat(entry_start[:-1], np.diff(entry_start))
+        return entry_start, models.support.astype(np.int64), place.astype(np.int32)
+    machine = np.repeat(np.repeat(np.arange(len(n_pairs)), n_pairs), np.diff(models.support_start))
     stride = int(models.support.max(initial=0)) + 1
-    keys, place = np.unique(machine_of_pair[pair] * stride + models.support, return_inverse=True)
-    n_entries = np.bincount(keys // stride, minlength=n_machines)
-    entry_start = np.concatenate([[0], np.cumsum(n_entries)]).astype(np.int64)
-    coef_start = np.concatenate([[0], np.cumsum(n_entries * n_pairs)]).astype(np.int64)
-    coef = np.zeros(coef_start[-1])
-    machine = machine_of_pair[pair]
-    within = pair - models.pair_start[machine]
-    coef[coef_start[machine] + within * n_entries[machine] + (place - entry_start[machine])] = models.coef
-    return entry_start, keys % stride, coef_start, coef
+    keys, found = np.unique(machine * stride + models.support, return_inverse=True)
+    entry_start = np.concatenate([[0], np.cumsum(np.bincount(keys // stride, minlength=len(n_pairs)))]).astype(np.int64)
+    return entry_start, keys % stride, (found - entry_start[machine]).astype(np.int32)

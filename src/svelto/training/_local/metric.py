@@ -17,7 +17,7 @@ from svelto._typing import FloatArray, IntArray
 from svelto.training._local.fits import KernelChoice, fit_local
 from svelto.training._local.machines import LocalMachines
 from svelto.training._local.neighbours import NeighbourIndex
-from svelto.training._local.options import spread_of_rows
+from svelto.training._local.options import LARGEST, spread_of_rows
 
 ROUNDS: Final = 2
 NEIGHBOURHOODS: Final = 1_000
@@ -73,7 +73,7 @@ def learn_weights(
             start,
             rows,
             kernel=kernel,
-            C=COST / np.where(spread > 0.0, spread, 1.0),
+            C=np.where(spread > 0.0, COST / np.maximum(spread, 1.0 / LARGEST), COST),
             sample_weight=weight,
             class_weight=factors,
             max_iter=MOST_STEPS,

@@ -31,6 +31,7 @@ def learn_odds(
     X: FloatArray,
     codes: IntArray,
     weight: FloatArray | None,
+    factors: FloatArray | None,
     n_classes: int,
     draws: Any,
     tell: Tell,
@@ -43,8 +44,8 @@ def learn_odds(
         With the parameters to use; it is not changed.
     k, k_prime : int
         Sizes to use.
-    X, codes, weight, n_classes
-        Rows, class codes and weights, if any.
+    X, codes, weight, factors, n_classes
+        Rows, class codes, weights and factors of classes, if any.
     draws : RandomState
         Draws the rows that are held out.
     tell : Tell
@@ -68,7 +69,7 @@ def learn_odds(
         random_state=int(draws.randint(2**31 - 1)),
     )
     part = None if weight is None else weight[known]
-    trial._begin(trial._checked(), X[known], codes[known], part, np.arange(n_classes), tell)
+    trial._begin(trial._checked(), X[known], codes[known], part, factors, np.arange(n_classes), tell)
     return best_odds(trial._scores(X[held]), codes[held], None if weight is None else weight[held])
 
 

@@ -18,6 +18,8 @@ from svelto.training._local.fits import KernelChoice
 from svelto.training._local.neighbours import METHODS
 
 KERNELS: Final = ("rbf", "linear", "poly")
+# Widths and costs beyond this would overflow in products.
+LARGEST: Final = 1e300
 
 
 class LocalOptions(NamedTuple):
@@ -48,9 +50,13 @@ def checked_options(estimator: Any) -> LocalOptions:
     check_positive("tol", estimator.tol)
     max_iter = getattr(estimator, "max_iter", -1)
     check_whole("max_iter", max_iter, -1)
+    if max_iter == 0:
+        raise ValueError("max_iter is 0; expected -1, for no limit that matters, or at least 1.")
     check_n_jobs(estimator.n_jobs)
     kernel = KernelChoice(estimator.kernel, int(estimator.degree), float(coef0))
-    return LocalOptions(kernel, float(estimator.C), gamma, float(estimator.tol), int(max_iter), estimator.n_jobs)
+    return LocalOptions(
+        kernel, float(estimator.C), gamma, float(estimator.tol), min(int(max_iter), 2**62), estimator.n_jobs
+    )
 
 
 def clipped_k(k: Any, n_rows: int) -> int:
@@ -58,7 +64,10 @@ def clipped_k(k: Any, n_rows: int) -> int:
     check_whole("k", k, 1)
     if k > n_rows:
         warnings.warn(f"k is {k}, but there are {n_rows} rows; every neighbourhood has them all.", stacklevel=4)
-    return min(int(k), n_rows)
+    clipped = min(int(k), n_rows)
+    if clipped > _core.MAX_LOCAL_ROWS:
+        raise ValueError(f"k is {k}; expected at most {_core.MAX_LOCAL_ROWS}.")
+    return clipped
 
 
 def global_gamma(options: LocalOptions, X: FloatArray) -> float:
@@ -69,7 +78,7 @@ def global_gamma(options: LocalOptions, X: FloatArray) -> float:
         return 1.0 / float(X.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):  # rows that are too large are refused by who reads them next
         variance = float(X.var())
-    return 1.0 / (float(X.shape[1]) * variance) if 0.0 < variance < np.inf else 1.0
+    return min(1.0 / (float(X.shape[1]) * max(variance, 1e-300)), LARGEST) if 0.0 < variance < np.inf else 1.0
 
 
 def spread_of_rows(X: FloatArray, start: Any, rows: Any, n_jobs: int | None) -> FloatArray:
@@ -84,7 +93,7 @@ def local_gamma(options: LocalOptions, X: FloatArray, start: Any, rows: Any, sha
     if options.gamma != "local" or options.kernel.name != "rbf":
         return np.full(len(start) - 1, shared)
     spread = spread_of_rows(X, start, rows, options.n_jobs)
-    return np.where(spread > 0.0, 1.0 / np.maximum(spread, 1e-300), 1.0)
+    return np.where(spread > 0.0, 1.0 / np.maximum(spread, 1.0 / LARGEST), 1.0)
 
 
 def kernel_of(options: LocalOptions, gamma: float) -> Kernel:
@@ -94,8 +103,14 @@ def kernel_of(options: LocalOptions, gamma: float) -> Kernel:
 
 
 def class_factors(class_weight: Any, classes: np.ndarray[Any, Any], codes: IntArray) -> FloatArray | None:
-    """Factors of C by class, or None; "balanced" counts all rows, not those of a neighbourhood."""
+    """Factors of C by class, or None; "balanced" counts all rows, not those of a neighbourhood.
+
+    A class that has no row yet has the factor 1 then.
+    """
     if class_weight is None:
         return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(codes, minlength=len(classes))
+        return np.where(counts > 0, len(codes) / (np.count_nonzero(counts) * np.maximum(counts, 1)), 1.0)
     factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
     return np.asarray(factors, dtype=np.float64)

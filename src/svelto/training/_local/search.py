@@ -8,6 +8,7 @@ import numpy as np
 
 from svelto._typing import FloatArray
 from svelto.training._local.fits import search_local
+from svelto.training._local.options import LARGEST
 
 # Factors of the given values. Of equal ones the first is taken: the given values, then near ones, then smooth ones.
 C_FACTORS: Final = (1.0, 0.1, 10.0, 100.0)
@@ -44,13 +45,16 @@ def best_of_grid(
     """
     factors = GAMMA_FACTORS if given["kernel"].name == "rbf" else (1.0,)
     folds = np.concatenate([draws.permutation(n) % N_FOLDS for n in np.diff(problems[2])]).astype(np.int32)
+    grid_C, grid_gamma = (
+        np.minimum(values[:, None] * np.array(around), LARGEST) for values, around in ((C, C_FACTORS), (gamma, factors))
+    )
     right = search_local(
         *problems,
         folds=folds,
-        C=C[:, None] * np.array(C_FACTORS),
-        gamma=gamma[:, None] * np.array(factors),
+        C=grid_C,
+        gamma=grid_gamma,
         progress=progress,
         **given,
     )
     best_gamma, best_C = np.unravel_index(right.reshape(len(right), -1).argmax(axis=1), right.shape[1:])
-    return C * np.array(C_FACTORS)[best_C], gamma * np.array(factors)[best_gamma]
+    return grid_C[np.arange(len(C)), best_C], grid_gamma[np.arange(len(C)), best_gamma]
