@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,3 +112,12 @@ def test_cover_type_is_split_at_random(monkeypatch):
     np.testing.assert_array_equal(X[:, 0], y)
     np.testing.assert_array_equal(X_test[:, 0], y_test)
     assert 20_000 < y_test.mean() < 40_000
+
+
+@pytest.mark.parametrize("experiment", ["s4-table2", "s4-table3"])
+def test_pages_say_what_their_files_hold(experiment):
+    document = Path(__file__).parent.parent / "docs" / "reproduction" / f"{experiment}.json"
+    found = json.loads(document.read_text())
+    assert found["experiment"] == experiment
+    render = {"s4-table2": _s4_render.render_table2, "s4-table3": _s4_render.render_table3}[experiment]
+    assert document.with_suffix(".md").read_text() == render(found)

@@ -15,6 +15,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC
 
 from svelto import SVMTreeClassifier
+from svelto.training._svm_tree import train
 from svelto.training._svm_tree.rows import fold_numbers, merged_rows
 from svelto.training._svm_tree.tail import COSTS, GAMMA_FACTORS
 from svm_tree_cases import digits, moons, quick, scaled
@@ -151,3 +152,11 @@ def test_rbf_chooses_its_parameters_by_cross_validation():
     assert chosen["<lambda>"][2] > 1  # where several machines are as good
     X, y = make_moons(600, noise=0.1, random_state=0)
     assert SVMTreeClassifier(random_state=0).fit(X, y).score(X, y) > 0.98
+
+
+def test_a_method_that_cannot_serve_the_tail_is_refused_before_training(monkeypatch):
+    X, y = moons()
+    monkeypatch.setattr(train, "cross_validate", lambda *arguments: pytest.fail("trained before it was refused"))
+    for options in ({"tail_method": "taylor_tree"}, {"tail_options": {"agreement": None}}):
+        with pytest.raises(ValueError, match=r"GaussianNB is no kernel machine that svelto reads"):
+            quick(tail=GaussianNB(), **options).fit(X, y)

@@ -32,6 +32,8 @@ COSTS: Final = (1.0, 10.0, 100.0)
 GAMMA_FACTORS: Final = (0.25, 1.0, 4.0)
 # Rows the choice is made on at most; a machine of all rows would be trained dozens of times.
 CHOICE_ROWS: Final = 3000
+# Rows of each class that show what kind of estimator a tail is.
+FEW_ROWS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,7 @@ def train_tail(
     unscaled, scale = (rows.X, None) if asked_about is None else asked_about
     machine = _machine(fitted)
     if machine is None:
-        if method != "exact" or options:
-            raise ValueError(
-                f"tail_method is {method!r} with tail_options {dict(options or {})!r}, but the tail "
-                f"{type(fitted).__name__} is no kernel machine that svelto reads. Leave both at their defaults."
-            )
+        _check_defaults(fitted, method, options)
         return Tail(fitted, fitted, scale, n_classes)
     if scale is not None and machine.scaling is None and not machine.front and machine.kernel.has_native_code:
         machine, scale = replace(machine, scaling=Scaling("divide", scale.shift, scale.factor)), None
@@ -150,6 +148,24 @@ def train_tail(
     known = rows.X if scale is not None else unscaled
     answers = accelerate(machine, None if method == "exact" else known, method=method, n_jobs=n_jobs, **(options or {}))
     return Tail(fitted, answers, scale, n_classes)
+
+
+def check_tail_method(estimator: Any, rows: TrainingRows, method: str, options: Mapping[str, Any] | None) -> None:
+    """Say before a long training that a method cannot serve this kind of tail; a few rows show what kind it is."""
+    if method == "exact" and not options:
+        return
+    few = np.concatenate([np.flatnonzero(rows.y == label)[:FEW_ROWS] for label in np.unique(rows.y)])
+    fitted = fit_weighted(clone(estimator), rows.part(np.sort(few)))
+    if _machine(fitted) is None:
+        _check_defaults(fitted, method, options)
+
+
+def _check_defaults(fitted: Any, method: str, options: Mapping[str, Any] | None) -> None:
+    if method != "exact" or options:
+        raise ValueError(
+            f"tail_method is {method!r} with tail_options {dict(options or {})!r}, but the tail "
+            f"{type(fitted).__name__} is no kernel machine that svelto reads. Leave both at their defaults."
+        )
 
 
 def fit_weighted(estimator: Any, rows: TrainingRows) -> Any:

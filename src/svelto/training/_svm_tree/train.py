@@ -21,7 +21,7 @@ from svelto.training._svm_tree.options import TreeOptions
 from svelto.training._svm_tree.placement import ALL_NODES, NO_PLANE, End, Placement, ends_without_tail, place_tail
 from svelto.training._svm_tree.probability import learn_odds, learn_tail
 from svelto.training._svm_tree.rows import FeatureScale, TrainingRows, feature_scale, held_out_sample
-from svelto.training._svm_tree.tail import Tail, choose_rbf, train_tail
+from svelto.training._svm_tree.tail import Tail, check_tail_method, choose_rbf, train_tail
 
 
 class TrainedTree(NamedTuple):
@@ -92,6 +92,9 @@ def train_tree(
     estimator = options.tail
     if chooses:
         estimator = choose_rbf(rows, options.n_folds, draws, span(progress, 0.0, chosen), options.n_jobs)
+
+    if has_tail:
+        check_tail_method(estimator, rows, options.tail_method, options.tail_options)
 
     def make_tail(part: TrainingRows) -> Tail:
         return train_tail(estimator, part, n_classes, options.n_jobs)
