@@ -168,7 +168,7 @@ def run_table3(request: Request) -> list[Path]:
 def cover_type(seed: int) -> tuple[Rows, Rows]:
     """Training rows in random order, and test rows."""
     bunch = datasets.load("covtype.libsvm.binary.scale", part="whole", dense=True)
-    order = np.random.default_rng(seed).permutation(len(bunch.y_train))
+    order = np.random.RandomState(seed).permutation(len(bunch.y_train))
     X, y = bunch.X_train, bunch.y_train
     return (X[order[N_TEST:]], y[order[N_TEST:]]), (X[order[:N_TEST]], y[order[:N_TEST]])
 
