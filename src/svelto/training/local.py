@@ -233,7 +233,7 @@ class LocalSVC(LocalClassifier):
             rows, labels, weight = self._weighted_rows(X, y, sample_weight, reset=first)
             known, codes = coded(labels, classes if first else self.classes_)
             factors = class_factors(self.class_weight, known, codes) if first else self._data.factors
-            rows, codes, weight = counted(rows, codes, weight, factors)
+            rows, codes, weight = counted(rows, codes, weight, factors, first=first)
             if first:
                 self._begin(options, rows, codes, weight, factors, known, tell)
             elif len(rows):

@@ -136,9 +136,9 @@ def _dense(X: Any) -> FloatArray:
 
 
 def counted(
-    X: FloatArray, codes: IntArray, weight: FloatArray | None, factors: FloatArray | None
+    X: FloatArray, codes: IntArray, weight: FloatArray | None, factors: FloatArray | None, *, first: bool = True
 ) -> tuple[FloatArray, IntArray, FloatArray | None]:
-    """Rows, codes and weights without those whose class has the factor zero."""
+    """Rows, codes and weights without those whose class has the factor zero; of the first rows two classes stay."""
     if factors is None:
         return X, codes, weight
     with np.errstate(over="ignore"):
@@ -146,6 +146,6 @@ def counted(
     if not np.isfinite(product).all() or (product < 0.0).any():
         raise ValueError("class_weight times sample_weight is negative or not finite; expected numbers of at least 0.")
     keep = product > 0.0
-    if len(np.unique(codes[keep])) < min(2, len(np.unique(codes))):
+    if first and len(np.unique(codes[keep])) < min(2, len(np.unique(codes))):
         raise ValueError("class_weight leaves rows of one class alone; give two classes a positive weight.")
     return (X, codes, weight) if keep.all() else (X[keep], codes[keep], None if weight is None else weight[keep])

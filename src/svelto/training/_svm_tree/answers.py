@@ -138,10 +138,8 @@ class TreeAnswers:
     def probabilities(self, X: Rows, n_jobs: int | None) -> FloatArray:
         """Probability of each class."""
         assert self.probability is not None
-        settled = self.chains.labels(X, n_jobs)
-        labels = (
-            self.chains.labels(X, n_jobs, vote=True) if self.tail is None else self.with_tail(X, settled.copy(), n_jobs)
-        )
+        settled = self.chains.labels(X, n_jobs, vote=self.tail is None)
+        labels = settled if self.tail is None else self.with_tail(X, settled.copy(), n_jobs)
         odds = self._by_pieces(X, n_jobs, self._signed_odds)
         result = class_probabilities(odds, self.duels, self.n_classes)
         is_open = np.flatnonzero(settled < 0)
