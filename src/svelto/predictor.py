@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from svelto._collections import is_dask, map_rows
 from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
 from svelto.cascade import Cascade
@@ -121,17 +122,19 @@ class Predictor:
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+    def predict(self, X: Any) -> Any:
         """Class labels, +1/-1 for outlier detectors, or values for regressors.
 
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
-            Rows to answer for; float32, float64 or whole numbers in any memory order.
+            Rows to answer for; float32, float64 or whole numbers in any memory order. Dask arrays and dataframes are
+            answered block by block, where they are; so they are by the other methods.
 
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_targets)
+            A Dask array for a Dask collection.
         """
         if (
             type(X) is np.ndarray
@@ -145,6 +148,8 @@ class Predictor:
             index = self._engine.predict_one_block(X)  # type: ignore[union-attr]
             if index is not None:
                 return self._answers.take(index)  # type: ignore[union-attr]
+        if is_dask(X):
+            return map_rows(self, "predict", X)
         query = self._query(X)
         if self.machine.task == "regression":
             return self._values(self._engine.scores(query, self.n_jobs))
@@ -154,7 +159,7 @@ class Predictor:
         return self._answers.take(self._engine.labels(query, self.n_jobs)[0])
 
     @_offered_if(_no_decision_function)
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any) -> Any:
         """Scores by scikit-learn's conventions.
 
         Two classes: one value a row, positive towards ``classes_[1]``. More classes: one column for each class ("ovr")
@@ -162,29 +167,37 @@ class Predictor:
         within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double. The
         columns of "ovr" count votes, and every vote is that of the float64 machine.
         """
+        if is_dask(X):
+            return map_rows(self, "decision_function", X)
         query, machine = self._query(X), self.machine
         if machine.is_grouped and machine.decision_function_shape == "ovr" and not isinstance(self._engine, Cascade):
             return self._decision(self._signed_scores(query))
         return self._decision(self._engine.scores(query, self.n_jobs))
 
     @_offered_if(_no_score_samples)
-    def score_samples(self, X: Any) -> FloatArray:
+    def score_samples(self, X: Any) -> Any:
         """Scores before the offset is subtracted (outlier detectors)."""
+        if is_dask(X):
+            return map_rows(self, "score_samples", X)
         scores = self._engine.scores(self._query(X), self.n_jobs)[:, 0]
         return np.asarray(scores - self.machine.intercept[0])
 
     @_offered_if(_no_probabilities)
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any) -> Any:
         """Probabilities in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
+        if is_dask(X):
+            return map_rows(self, "predict_proba", X)
         return self._probabilities(self._engine.scores(self._query(X), self.n_jobs, "float64"))
 
     @_offered_if(_no_score_bounds)
-    def score_bounds(self, X: Any) -> FloatArray:
+    def score_bounds(self, X: Any) -> Any:
         """Bound on the distance of each score to that of the float64 machine, shape (n_samples, n_scores).
 
         Columns are those of `predict` (regressors) and of `decision_function`; for its shape "ovr" those of "ovo",
         the pair scores that it is computed from.
         """
+        if is_dask(X):
+            return map_rows(self, "score_bounds", X)
         assert not isinstance(self._engine, Cascade)
         machine, bounds = self.machine, self._engine.bounded_scores(self._query(X), self.n_jobs)[1]
         if machine.rule == "argmax":

@@ -210,7 +210,8 @@ class ExponentialSVC(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # s
         ndarray of shape (n_samples,)
         """
         predictor, rows = self._ready(X)
-        return predictor.predict(rows)
+        labels: np.ndarray[Any, Any] = predictor.predict(rows)
+        return labels
 
     def decision_function(self, X: Any) -> FloatArray:
         """Scores: one a row, positive towards ``classes_[1]``, or one for each class or pair of classes.

@@ -111,7 +111,7 @@ class KNNSVC(LocalClassifier):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
             Training rows. Sparse ones are made dense.
         y : array-like of shape (n_samples,)
             Labels.
@@ -152,7 +152,7 @@ class KNNSVC(LocalClassifier):
         return np.concatenate(parts)
 
     def _block(self, X: FloatArray) -> FloatArray:
-        options, data = self._options, self._data
+        options, data = self._options._replace(n_jobs=self.n_jobs), self._data
         neighbours = self._index.query(X, self.k_, n_jobs=self.n_jobs)[0]
         trained = train_svms(options, data, neighbours, False, None, lambda step, share=0.0: None)
         machines = LocalMachines(trained.models, data.X, options.kernel, trained.gamma, len(self.classes_))

@@ -13,6 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from svelto._collections import is_dask
+from svelto._crew import Crew, find_crew
 from svelto._options import check_choice, check_whole
 from svelto._progress import Tell, bar, span
 from svelto._typing import FloatArray, IndexArray, IntArray
@@ -33,6 +35,7 @@ from svelto.training._local.options import (
     global_gamma,
     kernel_of,
 )
+from svelto.training._local.spread_training import spread
 from svelto.training._local.train import TrainedSVMs, TrainingData, covering, train_svms
 
 
@@ -173,17 +176,19 @@ class LocalSVC(LocalClassifier):
 
     # -- training --------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LocalSVC:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, client: Any = None) -> LocalSVC:
         """Cover the rows, and train an SVM on every neighbourhood.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
             Training rows. Sparse ones are made dense.
         y : array-like of shape (n_samples,)
             Labels.
         sample_weight : array-like of shape (n_samples,), optional
             Factors of C. Rows of weight zero are left out; others count as one row among k, whatever they weigh.
+        client : dask.distributed.Client, optional
+            Whose workers train. Rows in a Dask collection use the active client; the machine is the same.
 
         Returns
         -------
@@ -191,12 +196,13 @@ class LocalSVC(LocalClassifier):
             Itself.
         """
         options = self._checked()
+        crew = find_crew(client, dask_rows=is_dask(X))
         with self._unchanged_on_failure(), bar(f"Training {type(self).__name__}") as tell:
             rows, labels, weight = self._weighted_rows(X, y, sample_weight)
             classes, codes = coded(labels)
             factors = class_factors(self.class_weight, classes, codes)
             rows, codes, weight = counted(rows, codes, weight, factors)
-            self._begin(options, rows, codes, weight, factors, classes, tell)
+            self._begin(options, rows, codes, weight, factors, classes, tell, crew)
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> LocalSVC:
@@ -265,6 +271,7 @@ class LocalSVC(LocalClassifier):
         factors: FloatArray | None,
         classes: Any,
         tell: Tell,
+        crew: Crew | None = None,
     ) -> None:
         """Train from the beginning on checked rows."""
         draws = check_random_state(self.random_state)
@@ -283,15 +290,20 @@ class LocalSVC(LocalClassifier):
         odds: Temperature | None = None
         if self.probability:
             part = span(tell, done, (1.0 + done) / 2)
-            odds = learn_odds(self, k, k_prime, X, codes, weight, factors, len(classes), draws, part)
+            odds = learn_odds(self, k, k_prime, X, codes, weight, factors, len(classes), draws, part, crew)
             done = (1.0 + done) / 2
         covered = done + 0.2 * (1.0 - done)
         shared = global_gamma(options, X)
-        index = NeighbourIndex(X, kernel_of(options, shared), method=self.neighbors, n_jobs=self.n_jobs)
-        progress = covering(span(tell, done, covered))
-        cover = find_cover(index, draws.permutation(len(X)), k, k_prime, n_jobs=self.n_jobs, progress=progress)
+        kernel = kernel_of(options, shared)
+        index = NeighbourIndex(X, kernel, method=self.neighbors, n_jobs=self.n_jobs, build=crew is None)
         data = TrainingData(X, codes, weight, factors, shared)
-        trained = train_svms(options, data, cover.neighbours, self.local_search, draws, span(tell, covered, 1.0))
+        asked, train = index, None
+        if crew is not None:
+            asked, train = spread(crew, data, index, kernel, self.neighbors, k)
+        progress = covering(span(tell, done, covered))
+        cover = find_cover(asked, draws.permutation(len(X)), k, k_prime, n_jobs=self.n_jobs, progress=progress)
+        part = span(tell, covered, 1.0)
+        trained = train_svms(options, data, cover.neighbours, self.local_search, draws, part, train)
         self.classes_, self.k_, self.k_prime_ = classes, k, k_prime
         self.feature_weights_, self._odds, self._kernel = feature_weights, odds, options.kernel
         self.__dict__.pop("cv_accuracy_", None)
@@ -378,21 +390,26 @@ class LocalSVC(LocalClassifier):
         return True
 
     @available_if(_has_odds)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any, client: Any = None) -> Any:
         """Class probabilities, calibrated on rows that were held out; the label's is the largest.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
             Rows.
+        client : dask.distributed.Client, optional
+            Whose workers answer.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
+        ndarray (or Dask array, for a Dask collection) of shape (n_samples, n_classes)
         """
         check_is_fitted(self, "classes_")
         if self._odds is None:
             raise ValueError("The machines were trained with probability=False; fit again with probability=True.")
+        elsewhere = self._asked_elsewhere("predict_proba", X, client)
+        if elsewhere is not None:
+            return elsewhere
         return self._odds.softmax(self._scores(self._queries(X)))
 
     def work(self, X: Any) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,6 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from svelto._collections import gathered, is_dask, map_rows, spread_rows
+from svelto._crew import DaskCrew, find_crew
 from svelto._typing import FloatArray, IntArray
 
 # CSR rows are made dense; more than this would be no use to anybody.
@@ -31,6 +34,7 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
     ) -> tuple[FloatArray, np.ndarray[Any, Any], FloatArray | None]:
         """Rows, labels and weights, those of weight zero left out; copies, for they are kept."""
+        X, y, sample_weight = gathered(X, y, sample_weight)
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", accept_sparse="csr", copy=True, reset=reset)
         check_classification_targets(y)
         rows = _dense(X)
@@ -63,36 +67,59 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """(n_rows, 1) for two classes, else (n_rows, n_classes)."""
         raise NotImplementedError
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def _asked_elsewhere(self, method: str, X: Any, client: Any) -> Any:
+        """Answers that workers give: for Dask collections, or where there is a client; otherwise None."""
+        if is_dask(X):
+            return map_rows(self, method, X)
+        crew = find_crew(client)
+        if not isinstance(crew, DaskCrew):
+            return None
+        check_is_fitted(self, "classes_")
+        rows = validate_data(self, X, dtype=np.float64, order="C", accept_sparse="csr", reset=False)
+        with warnings.catch_warnings():  # names of columns have been checked, and are gone
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            return spread_rows(self, method, rows, crew)
+
+    def decision_function(self, X: Any, client: Any = None) -> Any:
         """Scores: one a row, positive towards ``classes_[1]``, or one for each class; the label's is the largest.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
             Rows to score.
+        client : dask.distributed.Client, optional
+            Whose workers score them.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
+        ndarray (or Dask array, for a Dask collection) of shape (n_samples,) or (n_samples, n_classes)
             Two classes: the value of the local SVM, 1 or -1 where its neighbourhood has one class. More: votes of the
             pairs, and a squashed sum of their values that decides between equal votes, as SVC's. Values of different
             neighbourhoods are in units of their own margins.
         """
+        elsewhere = self._asked_elsewhere("decision_function", X, client)
+        if elsewhere is not None:
+            return elsewhere
         scores = self._scores(self._queries(X))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+    def predict(self, X: Any, client: Any = None) -> Any:
         """Class labels.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
+        X : array-like, sparse matrix or Dask collection of shape (n_samples, n_features)
             Rows to label.
+        client : dask.distributed.Client, optional
+            Whose workers label them.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray (or Dask array, for a Dask collection) of shape (n_samples,)
         """
+        elsewhere = self._asked_elsewhere("predict", X, client)
+        if elsewhere is not None:
+            return elsewhere
         codes = codes_of(self._scores(self._queries(X)))
         return self.classes_.take(codes)
 

@@ -59,16 +59,26 @@ class NeighbourIndex:
         See the module's text.
     n_jobs : int, optional
         Threads for building and, unless a call says otherwise, for searching.
+    build : bool, default=True
+        Whether to build the search now; otherwise the first query does.
 
     Attributes
     ----------
     method : str
-        The search in use; never "auto".
+        The search in use; "auto" until it is built.
     X : ndarray or CSR matrix of float64
         The rows.
     """
 
-    def __init__(self, X: Rows, kernel: Kernel | None = None, *, method: str = "auto", n_jobs: int | None = None):
+    def __init__(
+        self,
+        X: Rows,
+        kernel: Kernel | None = None,
+        *,
+        method: str = "auto",
+        n_jobs: int | None = None,
+        build: bool = True,
+    ):
         check_choice("neighbors", method, METHODS)
         self.X = _as_rows(X)
         self.space = FeatureSpace.of(kernel)
@@ -84,8 +94,8 @@ class NeighbourIndex:
             raise ValueError(f"neighbors={method!r} needs a kernel of Euclidean order; use neighbors='brute'.")
         self._brute: BlockedSearch | None = None
         self._search: Any = None
-        self.method = self._choose() if method == "auto" else method
-        if self._search is None:
+        self.method = method
+        if build:
             self._build()
 
     @property
@@ -111,6 +121,10 @@ class NeighbourIndex:
         return made
 
     def _build(self) -> None:
+        if self.method == "auto":
+            self.method = self._choose()
+            if self._search is not None:
+                return
         if self.method == "tree":
             self._search = TreeSearch(self.X, thread_count(self.n_jobs))
         elif self.method in ("kd_tree", "ball_tree"):

@@ -14,6 +14,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 from sklearn.base import clone
 
+from svelto._crew import Crew
 from svelto._progress import Tell
 from svelto._typing import FloatArray, IntArray
 from svelto.probability import Temperature
@@ -35,6 +36,7 @@ def learn_odds(
     n_classes: int,
     draws: Any,
     tell: Tell,
+    crew: Crew | None = None,
 ) -> Temperature:
     """Hold rows out, train on the others, and find the factor that makes the held-out labels most probable.
 
@@ -50,6 +52,8 @@ def learn_odds(
         Draws the rows that are held out.
     tell : Tell
         Told what is being done.
+    crew : Crew, optional
+        Workers that train.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def learn_odds(
         random_state=int(draws.randint(2**31 - 1)),
     )
     part = None if weight is None else weight[known]
-    trial._begin(trial._checked(), X[known], codes[known], part, factors, np.arange(n_classes), tell)
+    trial._begin(trial._checked(), X[known], codes[known], part, factors, np.arange(n_classes), tell, crew)
     return best_odds(trial._scores(X[held]), codes[held], None if weight is None else weight[held])
 
 

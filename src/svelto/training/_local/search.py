@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from svelto._typing import FloatArray
+from svelto._typing import FloatArray, IntArray
 from svelto.training._local.fits import search_local
 from svelto.training._local.options import LARGEST
 
@@ -16,11 +16,19 @@ GAMMA_FACTORS: Final = (1.0, 0.25, 4.0)
 N_FOLDS: Final = 3
 
 
+def drawn_folds(n_neighbourhoods: int, k: int, draws: Any) -> IntArray:
+    """Folds of the rows of each neighbourhood: (n_neighbourhoods, k)."""
+    folds: IntArray = np.empty((n_neighbourhoods, k), dtype=np.int32)
+    for i in range(n_neighbourhoods):
+        folds[i] = draws.permutation(k) % N_FOLDS
+    return folds
+
+
 def best_of_grid(
     problems: tuple[Any, ...],
     C: FloatArray,
     gamma: FloatArray,
-    draws: Any,
+    folds: IntArray,
     progress: Any,
     given: dict[str, Any],
 ) -> tuple[FloatArray, FloatArray]:
@@ -32,8 +40,8 @@ def best_of_grid(
         Rows, class codes and neighbourhoods: the first four arguments of `search_local`.
     C, gamma : ndarray of shape (n_neighbourhoods,)
         What the grid lies around.
-    draws : RandomState
-        Draws folds.
+    folds : ndarray of int32
+        Fold of each row of each neighbourhood; see `drawn_folds`.
     progress : callable
         As in `fit_local`.
     given : dict
@@ -44,7 +52,6 @@ def best_of_grid(
     C, gamma : ndarray of shape (n_neighbourhoods,)
     """
     factors = GAMMA_FACTORS if given["kernel"].name == "rbf" else (1.0,)
-    folds = np.concatenate([draws.permutation(n) % N_FOLDS for n in np.diff(problems[2])]).astype(np.int32)
     grid_C, grid_gamma = (
         np.minimum(values[:, None] * np.array(around), LARGEST) for values, around in ((C, C_FACTORS), (gamma, factors))
     )

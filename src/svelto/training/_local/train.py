@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -14,7 +14,7 @@ from svelto._progress import Tell, span
 from svelto._typing import FloatArray, IntArray
 from svelto.training._local.fits import LocalModels, fit_local
 from svelto.training._local.options import LocalOptions, local_gamma
-from svelto.training._local.search import best_of_grid
+from svelto.training._local.search import best_of_grid, drawn_folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +26,11 @@ class TrainingData:
     weight: FloatArray | None
     factors: FloatArray | None
     gamma: float
+
+    def rows(self, numbers: IntArray) -> TrainingData:
+        """Some of the rows, with the width and the factors of all."""
+        weight = None if self.weight is None else self.weight[numbers]
+        return replace(self, X=self.X[numbers], codes=self.codes[numbers], weight=weight)
 
     def with_rows(self, X: FloatArray, codes: IntArray, weight: FloatArray | None) -> TrainingData:
         """These rows, and others behind them."""
@@ -44,8 +49,22 @@ class TrainedSVMs:
     gamma: FloatArray
 
 
+class Trainer(Protocol):
+    """Trains neighbourhoods of all rows; `train_here` does it on this machine."""
+
+    def __call__(
+        self, options: LocalOptions, data: TrainingData, neighbours: IntArray, folds: IntArray | None, tell: Tell
+    ) -> TrainedSVMs: ...
+
+
 def train_svms(
-    options: LocalOptions, data: TrainingData, neighbours: IntArray, local_search: bool, draws: Any, tell: Tell
+    options: LocalOptions,
+    data: TrainingData,
+    neighbours: IntArray,
+    local_search: bool,
+    draws: Any,
+    tell: Tell,
+    train: Trainer | None = None,
 ) -> TrainedSVMs:
     """Train an SVM on each neighbourhood.
 
@@ -63,11 +82,31 @@ def train_svms(
         Draws folds for that.
     tell : Tell
         Told how many are done. May raise to stop.
+    train : Trainer, optional
+        Who trains; this machine where not given.
 
     Returns
     -------
     TrainedSVMs
     """
+    folds = drawn_folds(len(neighbours), neighbours.shape[1], draws) if local_search else None
+    trained = (train or train_here)(options, data, neighbours, folds, tell)
+    converged = trained.models.converged
+    if not converged.all():
+        limit = "LIBSVM's limit of steps" if options.max_iter < 0 else f"max_iter={options.max_iter}"
+        warnings.warn(
+            f"{int((~converged).sum())} of {len(converged)} local SVMs stopped at {limit}; scale the "
+            "features, lower C, or change max_iter.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+    return trained
+
+
+def train_here(
+    options: LocalOptions, data: TrainingData, neighbours: IntArray, folds: IntArray | None, tell: Tell
+) -> TrainedSVMs:
+    """Train each neighbourhood on this machine, after a search for its C and gamma where there are folds for it."""
     n, k = neighbours.shape
     start, rows = np.arange(n + 1, dtype=np.int64) * k, neighbours.ravel().astype(np.int64)
     gamma = local_gamma(options, data.X, start, rows, data.gamma)
@@ -81,18 +120,11 @@ def train_svms(
         "n_jobs": options.n_jobs,
     }
     problems = (data.X, data.codes, start, rows)
-    if local_search:
-        cost, gamma = best_of_grid(problems, cost, gamma, draws, counting(span(tell, 0.0, 0.8), "searched"), given)
+    if folds is not None:
+        progress = counting(span(tell, 0.0, 0.8), "searched")
+        cost, gamma = best_of_grid(problems, cost, gamma, folds.ravel(), progress, given)
         tell = span(tell, 0.8, 1.0)
     models = fit_local(*problems, C=cost, gamma=gamma, progress=counting(tell, "trained"), **given)
-    if not models.converged.all():
-        limit = "LIBSVM's limit of steps" if options.max_iter < 0 else f"max_iter={options.max_iter}"
-        warnings.warn(
-            f"{int((~models.converged).sum())} of {len(models.converged)} local SVMs stopped at {limit}; scale the "
-            "features, lower C, or change max_iter.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
     return TrainedSVMs(models, cost, gamma)
 
 
