@@ -1,6 +1,7 @@
 #include "local_svm.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "parallel.hpp"
 #include "plain_arithmetic.hpp"
@@ -168,12 +169,18 @@ class Fold {
 
   private:
     void vote(std::size_t a, std::size_t b, const double* C) {
-        const std::size_t n_classes = space_.rows.classes.size();
         space_.positions = training_[a];
         space_.positions.insert(space_.positions.end(), training_[b].begin(), training_[b].end());
         space_.sub.select(space_.gram, space_.positions);
+        // From this C on the machine is the last one solved: none of its weights ever met C.
+        double same_from = std::numeric_limits<double>::infinity();
         for (int g = 0; g < grid_.n_C; ++g) {
+            if (C[g] >= same_from) {
+                count(a, b, g);
+                continue;
+            }
             const SmoReport report = solve_pair(problems_, space_, static_cast<int>(training_[a].size()), C[g], hot_);
+            same_from = report.met_bound ? std::numeric_limits<double>::infinity() : C[g];
             space_.scores.assign(held_.size(), report.intercept);
             const double factor = space_.gram.factor();
             for (int i = 0; i < space_.sub.size(); ++i) {
@@ -183,9 +190,15 @@ class Fold {
                 for (std::size_t h = 0; h < held_.size(); ++h)
                     space_.scores[h] += coef * static_cast<double>(row[held_[h]]);
             }
-            int* votes = space_.votes.data() + static_cast<std::size_t>(g) * held_.size() * n_classes;
-            for (std::size_t h = 0; h < held_.size(); ++h) ++votes[h * n_classes + (space_.scores[h] > 0.0 ? a : b)];
+            count(a, b, g);
         }
+    }
+
+    // The pair's vote on every held-out row, by its scores.
+    void count(std::size_t a, std::size_t b, int g) {
+        const std::size_t n_classes = space_.rows.classes.size();
+        int* votes = space_.votes.data() + static_cast<std::size_t>(g) * held_.size() * n_classes;
+        for (std::size_t h = 0; h < held_.size(); ++h) ++votes[h * n_classes + (space_.scores[h] > 0.0 ? a : b)];
     }
 
     const LocalProblems& problems_;

@@ -70,7 +70,7 @@ int Variables::steepest_fall() const {
 void SmoSolver::start(const SubGram& gram, int n_positive, const double* bounds) {
     factor_ = gram.factor();
     n_positive_ = n_positive;
-    is_shrunk_ = false;
+    is_shrunk_ = met_bound_ = false;
     all_.resize(gram.size(), gram.n_padded());
     for (int i = 0; i < gram.size(); ++i) {
         // The matrix is divided by the factor, so weights are multiplied with it.
@@ -100,6 +100,8 @@ void SmoSolver::step(SubGram& gram, Variables& v) {
     const double amount = std::min(best, std::min(room_i, room_j));
     up = amount == room_i ? v.high[at(i)] : std::min(up + amount, v.high[at(i)]);
     down = amount == room_j ? v.low[at(j)] : std::max(down - amount, v.low[at(j)]);
+    // The other end of a weight's range is 0, whatever C is.
+    met_bound_ = met_bound_ || (up != 0.0 && up == v.high[at(i)]) || (down != 0.0 && down == v.low[at(j)]);
     v.mark(i);
     v.mark(j);
     v.extremes = hot_->move_pair(v.state, row_i, row_j, amount);
@@ -194,6 +196,7 @@ SmoReport SmoSolver::solve(SubGram& gram, int n_positive, const double* bounds, 
         step(is_shrunk_ ? active_gram_ : gram, is_shrunk_ ? active_ : all_);
     }
     report.intercept = intercept();
+    report.met_bound = met_bound_;
     return report;
 }
 

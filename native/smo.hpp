@@ -17,6 +17,7 @@ struct SmoReport {
     double intercept = 0.0;
     std::int64_t n_steps = 0;
     bool converged = false;
+    bool met_bound = false;  // whether a weight ever reached C; if none did, every larger C takes the same steps
 };
 
 // Weights between bounds, and what the passes over them need.
@@ -58,6 +59,7 @@ class SmoSolver {
     std::vector<int> ids_, smaller_ids_, positions_;  // places of the active variables in all_; scratch
     SubGram active_gram_;
     bool is_shrunk_ = false;
+    bool met_bound_ = false;
 };
 
 }  // namespace svelto

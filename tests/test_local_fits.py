@@ -411,6 +411,26 @@ def test_search_where_classes_are_missing():
     assert right([0, 1, 2, 3], [0, 0, 1, 1], class_weight=[5.0, 1.0, 1.0]) == 4  # a cost, no worth
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{k.name}{k.degree}")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_search_of_many_costs_is_that_of_each(kernel, n_classes):
+    """From the C on that no weight meets, machines are the same and are not trained again."""
+    X, y = blobs(5, 60, 3, n_classes)
+    rows, folds = np.arange(60), np.arange(60) % 4
+    options = {
+        "folds": folds,
+        "kernel": kernel,
+        "gamma": [0.3, 3.0],
+        "sample_weight": 1.0 + rows % 3,
+        "max_iter": 3_000,
+    }
+    costs = np.array([0.01, 1e4, 0.3, 3.0, 30.0, 1e3, 1e5, 1.0])  # in no order
+    together = search_local(X, y, [0, 60], rows, C=costs, **options)
+    one_by_one = [search_local(X, y, [0, 60], rows, C=[C], **options) for C in costs]
+    assert_array_equal(together, np.concatenate(one_by_one, axis=2))
+    assert len(np.unique(together)) > 3
+
+
 def test_search_does_not_depend_on_batches(monkeypatch):
     X, y, indptr, indices, _ = many(4)
     folds = np.arange(len(indices)) % 4

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from svelto import _core
 from svelto.kernels import Kernel
-from svelto.training._local import blocked_search, library_search, neighbours, tree_search
+from svelto.training._local import blocked_search, library_search, mapped_search, neighbours, tree_search
 from svelto.training._local.feature_space import FeatureSpace
+from svelto.training._local.mapped_search import mapped_width
 from svelto.training._local.neighbours import NeighbourIndex
 
 HAS_FAISS = importlib.util.find_spec("faiss") is not None
@@ -134,6 +135,14 @@ def test_ties_go_to_the_row_that_comes_first(seed, n, d, places):
 
 
 @pytest.mark.parametrize("method", DENSE_METHODS)
+def test_thousands_of_features(method):
+    rng = np.random.default_rng(6)
+    for n in (30, 200):
+        X = rng.normal(size=(n, 4)) @ rng.normal(size=(4, 3000)) + 0.1 * rng.normal(size=(n, 3000))
+        check(NeighbourIndex(X, method=method), X, X[:12] + 0.01, 5)
+
+
+@pytest.mark.parametrize("method", DENSE_METHODS)
 def test_copies_by_the_thousand(method):
     rng = np.random.default_rng(1)
     X = np.vstack([np.repeat(rng.normal(size=(2, 6)), 3000, axis=0), rng.normal(size=(500, 6))])[rng.permutation(6500)]
@@ -157,11 +166,39 @@ def test_kernels_and_storage(storage, kernel, make):
     X = make(rng, 130, 11) * (rng.random((130, 11)) < 0.5)
     Q = np.vstack([X[:9], -X[9:14], make(rng, 5, 11)])
     index = NeighbourIndex(storage(X), kernel)
-    assert index.method == ("tree" if kernel is None and storage is np.asarray else "brute")
+    width = X.shape[1] if kernel is None else mapped_width(FeatureSpace.of(kernel), X.shape[1])
+    assert index.method == ("tree" if width is not None and storage is np.asarray else "brute")
     check(index, X, Q, 8, kernel)
+    check(NeighbourIndex(storage(X), kernel, method="brute"), X, Q, 8, kernel)
     for queries in (storage(Q), sparse.csr_matrix(Q), Q.astype(np.float32).astype(np.float64)):
         expected = queries.toarray() if sparse.issparse(queries) else queries
         assert_array_equal(index.query(queries, 8)[0], slow_neighbours(X, expected, 8, kernel)[0])
+
+
+def test_polynomial_maps():
+    """The product of mapped rows is the kernel; so many monomials as counted."""
+    rng = np.random.default_rng(4)
+    X = normal(rng, 40, 5)
+    for gamma, coef0, degree in ((0.5, 1.0, 2), (2.0, 0.0, 2), (0.3, 0.7, 3), (1.0, 0.0, 4)):
+        space = FeatureSpace.of(Kernel("poly", gamma=gamma, coef0=coef0, degree=degree))
+        search = mapped_search.MappedSearch(X, space)
+        constant = coef0**degree  # the same for all rows: left out
+        assert_allclose(
+            search.rows @ search.rows.T + constant, (gamma * X @ X.T + coef0) ** degree, rtol=1e-9, atol=1e-9
+        )
+        assert len(search.monomials) == mapped_width(space, 5)
+    assert mapped_width(FeatureSpace.of(Kernel("poly", gamma=1.0, coef0=-1.0, degree=2)), 2) is None
+    assert mapped_width(FeatureSpace.of(Kernel("poly", gamma=1.0, coef0=1.0, degree=5)), 50) is None
+
+
+def test_mapped_rows_that_rounding_leaves_open_are_measured():
+    """Far from the origin many rows are within rounding of each other."""
+    rng = np.random.default_rng(5)
+    X = 1e6 + rng.integers(0, 3, size=(400, 2)).astype(float)
+    for kernel in (Kernel("poly", gamma=1.0, coef0=1.0, degree=2), Kernel("poly", gamma=1.0, coef0=0.0, degree=3)):
+        index = NeighbourIndex(X, kernel)
+        assert index.method == "tree"
+        check(index, X, X[:30], 7, kernel)
 
 
 def test_kernels_of_euclidean_order():
@@ -240,7 +277,7 @@ def test_messages():
     with pytest.raises(ValueError, match="neighbors='kd_tree' needs dense rows"):
         NeighbourIndex(sparse.csr_matrix(X), method="kd_tree")
     with pytest.raises(ValueError, match="neighbors='tree' needs a kernel of Euclidean order"):
-        NeighbourIndex(X, POLY[0], method="tree")
+        NeighbourIndex(X, POLY[2], method="tree")
     with pytest.raises(ValueError, match="at least one row"):
         NeighbourIndex(X[:0])
     with pytest.raises(NotImplementedError, match="sigmoid kernel are not supported"):

@@ -48,9 +48,9 @@ REPRODUCE_HELP = """Run an experiment of a paper again and write its table or fi
 
 EXPERIMENT is s0-table1, s0-table2 or s0-figure2 (Pham and Smeulders, metric tree with Taylor expansions); s1-table1
 (Ukkonen, support vector tree); s2-table4.1, s2-tables5 or s2-figures (Zapien Arreola et al., decision tree of linear
-SVMs); s3-table1, s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision functions); s4-table2 or
-s4-table3 (Segata and Blanzieri, local SVMs). Data sets are found as `svelto.datasets.load` finds them. Each data set's
-result is written as soon as it is there.
+SVMs); s3-table1, s3-table2, s3-table3 or s3-fig4 (Acevedo-Rodriguez et al., bounded decision functions); s4-table1,
+s4-table2 or s4-table3 (Segata and Blanzieri, local SVMs). Data sets are found as `svelto.datasets.load` finds them.
+Each data set's result is written as soon as it is there.
 """
 # What svm-predict says of a regression model trained with -b 1.
 NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,
@@ -152,6 +152,7 @@ def _build_app() -> Any:
         help="Number of splits: random ones where the paper has no test part, the first of its own in s1-table1.",
     )
     n_repeats = typer.Option("--repeats", min=1, help="Repeats of each timing.")
+    coarse = typer.Option("--quick", help="s4-table1: a coarser grid of parameters, for minutes.")
     go_on = typer.Option("--resume", help="Skip data sets measured before with the same settings.")
 
     @app.command(help=REPRODUCE_HELP)
@@ -164,6 +165,7 @@ def _build_app() -> Any:
         repeats: Annotated[int | None, n_repeats] = None,
         jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Threads.")] = 2,
         resume: Annotated[bool, go_on] = False,
+        quick: Annotated[bool, coarse] = False,
     ) -> None:
         from svelto.reproduce import Interrupted, run
 
@@ -177,6 +179,7 @@ def _build_app() -> Any:
                     repeats=repeats,
                     n_jobs=jobs,
                     resume=resume,
+                    quick=quick,
                 )
             except Interrupted as stop:  # what was finished stays, so the general message would be wrong
                 print(f"svelto: {stop}", file=sys.stderr)

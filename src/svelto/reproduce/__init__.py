@@ -23,6 +23,7 @@ from svelto.reproduce._s2_chain import TABLE41 as S2_TABLE41
 from svelto.reproduce._s2_figure import FIGURES as S2_FIGURES
 from svelto.reproduce._s3_lists import FIGURE4 as S3_FIGURE4
 from svelto.reproduce._s3_trace import TABLE1 as S3_TABLE1
+from svelto.reproduce._s4_cross_validation import TABLE1 as S4_TABLE1
 from svelto.reproduce.s0 import TABLE1, TABLE2
 from svelto.reproduce.s1 import TABLE1 as S1_TABLE1
 from svelto.reproduce.s2 import TABLES5 as S2_TABLES5
@@ -37,7 +38,7 @@ _S0: Final = (TABLE1, TABLE2, FIGURE2)
 _S1: Final = (S1_TABLE1,)
 _S2: Final = (S2_TABLE41, S2_TABLES5, S2_FIGURES)
 _S3: Final = (S3_TABLE1, S3_TABLE2, S3_TABLE3, S3_FIGURE4)
-_S4: Final = (S4_TABLE2, S4_TABLE3)
+_S4: Final = (S4_TABLE1, S4_TABLE2, S4_TABLE3)
 EXPERIMENTS: Final[dict[str, Experiment]] = {e.name: e for e in (*_S0, *_S1, *_S2, *_S3, *_S4)}
 DEFAULT_OUTPUT: Final = Path("docs") / "reproduction"
 
@@ -51,6 +52,7 @@ def run(
     repeats: int | None = None,
     n_jobs: int = 2,
     resume: bool = False,
+    quick: bool = False,
 ) -> list[Path]:
     """Run an experiment and write its files.
 
@@ -70,6 +72,8 @@ def run(
         Threads of this library's predictors. `SVC.predict` has one by nature.
     resume : bool, default=False
         Leave out data sets whose results, of the same settings, are in the output already.
+    quick : bool, default=False
+        A coarser grid of parameters; the files then end in ``-quick``.
 
     Returns
     -------
@@ -86,11 +90,17 @@ def run(
     chosen = EXPERIMENTS.get(experiment)
     if chosen is None:
         raise ValueError(f"Unknown experiment {experiment!r}. Expected one of {', '.join(EXPERIMENTS)}.")
-    given = {"only": list(only) or None, "splits": splits, "repeats": repeats, "resume": resume or None}
+    given = {
+        "only": list(only) or None,
+        "splits": splits,
+        "repeats": repeats,
+        "resume": resume or None,
+        "quick": quick or None,
+    }
     for option, value in given.items():
         if value is not None and option not in chosen.options:
             raise ValueError(f"{experiment} has no option --{option}.")
     for option, number in (("splits", splits), ("repeats", repeats), ("jobs", n_jobs)):
         if number is not None and number < 1:
             raise ValueError(f"--{option} is {number}; expected a whole number >= 1.")
-    return chosen.run(Request(output, tuple(only), splits, repeats, n_jobs, resume))
+    return chosen.run(Request(output, tuple(only), splits, repeats, n_jobs, resume, quick))

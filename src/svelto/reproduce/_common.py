@@ -40,6 +40,7 @@ class Request:
     repeats: int | None = None
     n_jobs: int = 2
     resume: bool = False
+    quick: bool = False
 
 
 class Experiment(NamedTuple):

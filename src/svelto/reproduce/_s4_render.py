@@ -63,7 +63,7 @@ def render_table2(document: Record) -> str:
                 table("method;ours;target;reached", targets),
                 "## How it was done",
                 "- Paper's lines: its k, k', C and sigma (gamma = 1 / sigma unless a line says otherwise; IPOL is "
-                "(x.z + 1)^2; at most 20,000 steps an SVM for LIN and IPOL). The last line takes "
+                "(x.z + 1)^2; at most 20,000 steps an SVM for LIN, 1,000,000 for IPOL). The last line takes "
                 '`gamma="local"` and C = 1. SVMs: neighbourhoods with both classes, of all neighbourhoods.'
                 + _stopped(document)
                 + "\n"

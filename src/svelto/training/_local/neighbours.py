@@ -3,9 +3,9 @@
 Neighbours are ordered by (squared distance, number of the training row). The distance is that of `feature_space`, whose
 value depends on the two rows and the kernel alone, so that duplicates, grids and rows with both labels have one answer.
 
-    tree        svelto's tree of boxes: dense rows, Euclidean order
+    tree        svelto's tree of boxes: dense rows; for polynomial kernels, over their features where these are few
     kd_tree     SciPy's cKDTree, rescored      ball_tree   scikit-learn's BallTree, rescored
-    brute       every row, by matrix products: CSR rows, polynomial kernels, many dimensions
+    brute       every row, by matrix products: CSR rows, polynomial kernels with many features, many dimensions
     faiss       a flat index of faiss, rescored
     auto        the tree where it leaves out most rows, otherwise brute
 
@@ -27,6 +27,7 @@ from svelto.kernels import Kernel
 from svelto.training._local.blocked_search import BlockedSearch
 from svelto.training._local.feature_space import FeatureSpace
 from svelto.training._local.library_search import FaissSearch, LibraryTree
+from svelto.training._local.mapped_search import MappedSearch, mapped_width
 from svelto.training._local.tree_search import TreeSearch
 
 METHODS: Final = ("auto", "tree", "kd_tree", "ball_tree", "brute", "faiss")
@@ -90,7 +91,8 @@ class NeighbourIndex:
         _check_size("X", self.X)
         if method in DENSE_ONLY and sparse.issparse(self.X):
             raise ValueError(f"neighbors={method!r} needs dense rows; use neighbors='brute' for sparse ones.")
-        if method in DENSE_ONLY and not self.space.euclidean:
+        has_tree = method == "tree" and mapped_width(self.space, self.n_features) is not None
+        if method in DENSE_ONLY and not self.space.euclidean and not has_tree:
             raise ValueError(f"neighbors={method!r} needs a kernel of Euclidean order; use neighbors='brute'.")
         self._brute: BlockedSearch | None = None
         self._search: Any = None
@@ -121,39 +123,42 @@ class NeighbourIndex:
         return made
 
     def _build(self) -> None:
-        if self.method == "auto":
-            self.method = self._choose()
-            if self._search is not None:
-                return
-        if self.method == "tree":
-            self._search = TreeSearch(self.X, thread_count(self.n_jobs))
-        elif self.method in ("kd_tree", "ball_tree"):
-            self._search = LibraryTree(self.X, self.method)
-        elif self.method == "faiss":
-            self._search = FaissSearch(self.X)
-        else:
-            self._search = self._blocked()
+        # The search is put in place when it is ready: threads that ask at one time may build it twice, no more.
+        method, search = self._choose() if self.method == "auto" else (self.method, None)
+        if search is None:
+            if method == "tree":
+                search = self._tree()
+            elif method in ("kd_tree", "ball_tree"):
+                search = LibraryTree(self.X, method)
+            elif method == "faiss":
+                search = FaissSearch(self.X)
+            else:
+                search = self._blocked()
+        self.method, self._search = method, search
+
+    def _tree(self) -> TreeSearch | MappedSearch:
+        threads = thread_count(self.n_jobs)
+        return TreeSearch(self.X, threads) if self.space.euclidean else MappedSearch(self.X, self.space, threads)
 
     def _blocked(self) -> BlockedSearch:
         if self._brute is None:
             self._brute = BlockedSearch(self.X, self.space)
         return self._brute
 
-    def _choose(self) -> str:
+    def _choose(self) -> tuple[str, Any]:
         """The tree, unless it looks at so many rows that a matrix product over all of them is cheaper."""
-        if sparse.issparse(self.X) or not self.space.euclidean:
-            return "brute"
-        self._search = TreeSearch(self.X, thread_count(self.n_jobs))
+        width = self.n_features if self.space.euclidean else mapped_width(self.space, self.n_features)
+        if sparse.issparse(self.X) or width is None:
+            return "brute", None
+        search = self._tree()
         if self.n_rows <= SMALL:
-            return "tree"
-        probe = self.X[:: -(-self.n_rows // PROBE_ROWS)]
-        numbers, rows = self._search.search(probe, PROBE_NEIGHBOURS, 1)[2]
-        tree_cost = TREE_NUMBER * numbers + (TREE_ROW + TREE_FEATURE * self.n_features) * rows
+            return "tree", search
+        tree, images = (search.tree, search.rows) if isinstance(search, MappedSearch) else (search, self.X)
+        probe = images[:: -(-self.n_rows // PROBE_ROWS)]
+        numbers, rows = tree.search(probe, PROBE_NEIGHBOURS, 1)[2]
+        tree_cost = TREE_NUMBER * numbers + (TREE_ROW + TREE_FEATURE * width) * rows
         brute_cost = (BRUTE_ROW + BRUTE_FEATURE * self.n_features) * self.n_rows * len(probe)
-        if tree_cost <= brute_cost:
-            return "tree"
-        self._search = None
-        return "brute"
+        return ("tree", search) if tree_cost <= brute_cost else ("brute", None)
 
     def query(self, Q: Rows, k: int, *, n_jobs: int | None = None) -> tuple[IntArray, FloatArray]:
         """The k nearest training rows of every query.
@@ -182,7 +187,7 @@ class NeighbourIndex:
             self._build()
         threads = thread_count(self.n_jobs if n_jobs is None else n_jobs)
         k = int(k)
-        if self.method == "tree":
+        if isinstance(self._search, TreeSearch):
             nearest: tuple[IntArray, FloatArray, Any] = self._search.search(rows, k, threads)
             return nearest[:2]
         index = np.empty((rows.shape[0], k), dtype=np.int32)
@@ -199,12 +204,12 @@ class NeighbourIndex:
         return index
 
     def _query_block(self, Q: Rows, k: int, threads: int, index: IntArray, sq_dist: FloatArray) -> None:
-        if self.method != "faiss":
+        if not isinstance(self._search, FaissSearch | MappedSearch):
             self._rescore(self._search, Q, k, threads, index, sq_dist)
             return
         row, rest = self._search.candidates(Q, k, threads)
         self._settle(Q, np.repeat(np.arange(len(Q)), row.shape[1]), row.ravel(), index, sq_dist)
-        # Rows that faiss did not name may be as near as the k-th: these queries look at every row.
+        # Rows that were not named may be as near as the k-th: these queries look at every row.
         unsettled = np.flatnonzero(~(rest > sq_dist[:, -1] * (1.0 + 1e-9)))
         if row.shape[1] < self.n_rows and len(unsettled):
             found, distance = np.empty((len(unsettled), k), np.int32), np.empty((len(unsettled), k))

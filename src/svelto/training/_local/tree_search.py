@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+from sklearn.utils.extmath import randomized_svd
 from threadpoolctl import threadpool_limits
 
 from svelto import _core
@@ -27,6 +28,8 @@ LEAF_ROWS: Final = 64
 MOST_FEATURES: Final = 64
 # Rows that the variances are estimated from, and rows that are brought into images at a time.
 SAMPLE_ROWS: Final = 5_000
+# Principal axes of more features are found by random projections: any orthonormal ones serve, good ones serve better.
+MOST_EXACT_AXES: Final = 1_000
 IMAGE_ROWS: Final = 16_384
 # One native call answers at most this many queries, so that Ctrl-C is heard.
 QUERIES_PER_CALL: Final = 8_192
@@ -84,6 +87,12 @@ class TreeSearch:
 
 
 def _leading_axes(sample: FloatArray) -> FloatArray:
-    """Orthonormal columns: all but one of an image's numbers."""
-    _, axes = np.linalg.eigh(sample.T @ sample)
-    return np.ascontiguousarray(axes[:, ::-1][:, : MOST_FEATURES - 1])
+    """Orthonormal columns, all but one of an image's numbers; zeros where rows span fewer."""
+    if sample.shape[1] <= MOST_EXACT_AXES:
+        _, axes = np.linalg.eigh(sample.T @ sample)
+        return np.ascontiguousarray(axes[:, ::-1][:, : MOST_FEATURES - 1])
+    wanted = min(MOST_FEATURES - 1, len(sample))
+    found = randomized_svd(sample, wanted, random_state=0)[2]
+    result = np.zeros((sample.shape[1], MOST_FEATURES - 1))
+    result[:, :wanted] = found.T
+    return result
