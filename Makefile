@@ -40,6 +40,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md
 	$(BIN)/python benchmarks/svm_tree.py --markdown docs/benchmarks/svm-tree.md
 	$(BIN)/python benchmarks/local_svm.py --markdown docs/benchmarks/local-svm.md --plot docs/benchmarks/local-growth.png
+	$(BIN)/python benchmarks/cluster.py --markdown docs/benchmarks/cluster.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.

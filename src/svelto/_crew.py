@@ -7,7 +7,8 @@ their rows are; what a worker held that died is sent to another, and what it was
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
@@ -87,7 +88,7 @@ class DaskCrew:
         -------
         list
         """
-        from dask.distributed import as_completed
+        from dask.distributed import KilledWorker, as_completed
 
         results: list[Any] = [None] * len(calls)
         tries = [0] * len(calls)
@@ -96,6 +97,9 @@ class DaskCrew:
         try:
             for i, call in enumerate(calls):
                 number[self._submit(function, call)] = i
+            if progress is None:
+                with suppress(CancelledError):  # one message for all answers, unless something was lost
+                    return list(self.client.gather(list(number)))
             waiting = as_completed(list(number))
             for batch in waiting.batches():
                 for future in batch:
@@ -112,6 +116,9 @@ class DaskCrew:
                     again = self._submit(function, calls[i], lost=True)
                     number[again] = i
                     waiting.add(again)
+        except KilledWorker as error:
+            self.client.cancel(list(number))
+            raise RuntimeError(LOST.format(MOST_TRIES)) from error
         except BaseException:
             self.client.cancel(list(number))
             raise
@@ -131,16 +138,10 @@ class DaskCrew:
 
 def _result(future: Any) -> tuple[bool, Any]:
     """Whether a call has been answered, and by what; not, where what its worker held is gone."""
-    from concurrent.futures import CancelledError
-
-    from dask.distributed import KilledWorker
-
     try:
         return True, future.result()
     except CancelledError:
         return False, None
-    except KilledWorker as error:
-        raise RuntimeError(LOST.format(MOST_TRIES)) from error
 
 
 class JoblibCrew:

@@ -25,11 +25,11 @@ from svelto._typing import FloatArray, IndexArray, IntArray
 from svelto.training._local.copies import Copies
 from svelto.training._local.neighbours import NeighbourIndex
 
-# Rows of a batch, at least and at most, and the share of them that its own centres may cover before their turn. Rows
-# are asked for k neighbours at once: to ask for k' first, and for k where a centre results, costs more than this waste.
+# Rows of a batch, at least and at most. How many of them its own centres may cover before their turn is a matter of
+# the index (`waste`). Rows are asked for k neighbours at once: to ask for k' first, and for k where a centre results,
+# costs more than that.
 SMALLEST_BATCH: Final = 32
 LARGEST_BATCH: Final = 4096
-WASTE: Final = 0.05
 
 Progress = Callable[[int, int], None]
 
@@ -191,7 +191,7 @@ class _Growth:
         place = 0
         while left:
             # Each of b centres finds gain / left of the others in its way: b gain / (2 left) of a batch are dropped.
-            size = int(np.clip(2.0 * WASTE * left / gain, SMALLEST_BATCH, LARGEST_BATCH))
+            size = int(np.clip(2.0 * self.index.waste * left / gain, SMALLEST_BATCH, LARGEST_BATCH))
             batch, place = self._next_open(order, place, size)
             accepted, taken = self._accept(batch)
             left -= taken

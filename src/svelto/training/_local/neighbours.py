@@ -71,6 +71,9 @@ class NeighbourIndex:
         The rows.
     """
 
+    # Of rows that are asked about in batches, the share whose answers may turn out not to be needed.
+    waste = 0.05
+
     def __init__(
         self,
         X: Rows,

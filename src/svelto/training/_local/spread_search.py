@@ -73,6 +73,9 @@ class SpreadIndex:
         Threads, for what is done here.
     """
 
+    # More than on one machine: asking takes tens of milliseconds, however few are asked about.
+    waste = 0.15
+
     def __init__(
         self, crew: DaskCrew, data: TrainingData, kernel: Kernel, method: str, k: int, n_jobs: int | None
     ) -> None:
