@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -103,10 +104,16 @@ def plan() -> Lines:
         order = np.random.default_rng(0).permutation(n)
         search[n] = timed(index.query, X[order[:5_000]], 200)[1] / 5_000
     codes = (y == y.max()).astype(np.int32)
+    searching, query = [], index.query
+
+    def watched(*arguments, **options):
+        answer, seconds = timed(partial(query, **options), *arguments)
+        searching.append(seconds)
+        return answer
+
+    index.query = watched
     cover, covering = timed(find_cover, index, order, 200, 50)
-    # The search of the cover runs on all threads here; what is left is done by one process, one row after the other.
-    searching = timed(index.query, X[cover.centres], 200)[1] * cover.n_asked / len(cover.centres)
-    accept = max(covering - searching, 0.0) / cover.n_asked
+    accept = (covering - sum(searching)) / cover.n_asked
     asked, centres = cover.n_asked / n, len(cover.centres) / n
     data = TrainingData(X, codes, None, None, 1.0)
     some = cover.neighbours[:3_000]
