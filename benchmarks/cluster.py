@@ -51,7 +51,7 @@ def scaling() -> Lines:
         yield [f"{n:,}", "one process, 1 thread", f"{alone:.1f}", "1.0", f"{asking:.2f}", ""]
         for n_workers in (1, 2, 4):
             with (
-                LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+                LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=":0") as cluster,
                 Client(cluster) as client,
             ):
                 svelto.LocalSVC(**LOCAL).fit(X[:2000], y[:2000], client=client)  # workers import what they need

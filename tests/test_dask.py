@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from joblib import parallel_config, register_parallel_backend
 from joblib._parallel_backends import LokyBackend
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 import svelto
@@ -40,7 +43,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pyte
 @pytest.fixture(scope="module")
 def client():
     with (
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster,
         Client(cluster) as client,
     ):
         yield client
@@ -150,7 +153,7 @@ def test_what_was_held_is_sent_again(client):
 
 
 def test_a_task_that_kills_its_workers_is_given_up(client):
-    with pytest.raises(RuntimeError, match="Workers were lost 4 times by one task; it may need more memory"):
+    with pytest.raises(RuntimeError, match="One task lost its worker again and again"):
         DaskCrew(client).run(os._exit, [(1,)])
     client.wait_for_workers(4, timeout=60)
 
@@ -258,6 +261,46 @@ def test_a_machine_is_sent_once_until_it_changes(client):
         futures.append(_collections._sent[local][2].key)
     assert futures[0] == futures[1]
     assert len(set(futures)) == 3
+
+
+def test_workers_in_this_process_keep_the_machine_they_were_sent():
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=":0") as inside:
+        local = svelto.LocalSVC(k=60, random_state=0).fit(X, Y)
+        expected = local.predict(X)
+        lazy = local.predict(BLOCKS, client=inside)
+        local.fit(X, Y[::-1])
+        assert_array_equal(lazy.compute(), expected)
+        before = len(_collections._sent)
+        del local, lazy
+        gc.collect()
+        assert len(_collections._sent) < before
+
+
+def test_a_client_that_is_given_is_used(client):
+    local = svelto.LocalSVC(k=60, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match="client is 'nonsense'"):
+        local.predict(BLOCKS, client="nonsense")
+    with pytest.raises(TypeError, match=r"X is a Delayed.* of Dask; expected a Dask array or dataframe"):
+        local.predict(dask.delayed(X))
+
+
+def test_columns_of_words(where):
+    frame = pd.DataFrame({"a": X[:, 0], "word": np.where(X[:, 3] > 0, "on", "off")})
+    front = make_column_transformer((OneHotEncoder(), ["word"]), (StandardScaler(), ["a"]))
+    model = make_pipeline(front, SVC()).fit(frame, Y)
+    fast = svelto.accelerate(model)
+    parts = dd.from_pandas(frame, npartitions=3)
+    for method in ("predict", "decision_function"):
+        assert_array_equal(getattr(fast, method)(parts).compute(), getattr(fast, method)(frame))
+
+
+def test_a_grid_search_on_the_cluster(client):
+    """Fits inside of joblib's tasks stay where they are."""
+    local = svelto.LocalSVC(k=60, random_state=0)
+    with parallel_config("dask"):
+        search = GridSearchCV(local, {"C": [0.1, 1.0]}, cv=2, refit=False).fit(X[:1000], Y[:1000])
+    plain = GridSearchCV(local, {"C": [0.1, 1.0]}, cv=2, refit=False).fit(X[:1000], Y[:1000])
+    assert_array_equal(search.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
 
 
 def test_rows_that_are_here_are_answered_by_workers(client, monkeypatch):

@@ -191,6 +191,15 @@ def test_polynomial_maps():
     assert mapped_width(FeatureSpace.of(Kernel("poly", gamma=1.0, coef0=1.0, degree=5)), 50) is None
 
 
+def test_mapped_rows_of_any_size():
+    """Products of features overflow where the kernel's values do not."""
+    rng = np.random.default_rng(7)
+    for size in (1e-100, 1e110):
+        X = rng.normal(size=(300, 2)) * size
+        kernel = Kernel("poly", gamma=1.0 / (2.0 * X.var()), coef0=1.0, degree=3)
+        check(NeighbourIndex(X, kernel, method="tree"), X, X[:20], 5, kernel)
+
+
 def test_mapped_rows_that_rounding_leaves_open_are_measured():
     """Far from the origin many rows are within rounding of each other."""
     rng = np.random.default_rng(5)

@@ -18,9 +18,7 @@ from joblib.parallel import get_active_backend
 
 # A call whose worker is lost this often is given up: it is the call that kills them.
 MOST_TRIES: Final = 4
-LOST: Final = (
-    "Workers were lost {} times by one task; it may need more memory than they have. Use more workers, or a smaller k."
-)
+LOST: Final = "One task lost its worker again and again; it may need more memory. Use more workers, or a smaller k."
 # joblib's own backends, all on this machine, which native threads use better.
 AT_HOME: Final = (
     parallel.SequentialBackend,
@@ -70,7 +68,9 @@ class DaskCrew:
             self.client.wait_for_workers(1, timeout=60)
             workers = sorted(self.client.nthreads())
         self._turn += 1
-        held.future = self.client.scatter(held.make(), workers=[workers[self._turn % len(workers)]], hash=False)
+        # In a list: collections would be taken apart.
+        at = [workers[self._turn % len(workers)]]
+        (held.future,) = self.client.scatter([held.make()], workers=at, hash=False)
 
     def run(self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], progress: Any = None) -> list[Any]:
         """Results of a function for each list of arguments, in order; held objects may be among the arguments.
@@ -112,13 +112,13 @@ class DaskCrew:
                         continue
                     tries[i] += 1
                     if tries[i] >= MOST_TRIES:
-                        raise RuntimeError(LOST.format(MOST_TRIES))
+                        raise RuntimeError(LOST)
                     again = self._submit(function, calls[i], lost=True)
                     number[again] = i
                     waiting.add(again)
         except KilledWorker as error:
             self.client.cancel(list(number))
-            raise RuntimeError(LOST.format(MOST_TRIES)) from error
+            raise RuntimeError(LOST) from error
         except BaseException:
             self.client.cancel(list(number))
             raise
@@ -191,7 +191,14 @@ def find_crew(client: Any = None, *, dask_rows: bool = False) -> Crew | None:
     if client is not None:
         if not hasattr(client, "scatter") or not hasattr(client, "submit") or getattr(client, "asynchronous", False):
             raise ValueError(f"client is {client!r}; expected a dask.distributed.Client (not an asynchronous one).")
+        if _inside_a_task():
+            raise ValueError(
+                "client was given inside of a Dask task, which would hold a thread while it waits for other tasks. "
+                "Call from the process that has the client, or leave client out."
+            )
         return DaskCrew(client)
+    if _inside_a_task():
+        return None
     if dask_rows:
         active = active_client()
         return None if active is None else DaskCrew(active)
@@ -204,6 +211,17 @@ def find_crew(client: Any = None, *, dask_rows: bool = False) -> Crew | None:
     return JoblibCrew() if own_client is None else DaskCrew(own_client)
 
 
+def _inside_a_task() -> bool:
+    """Whether this is a worker's thread with a task: others may need it, so nobody else is asked from here."""
+    try:
+        from dask.distributed import get_worker
+
+        get_worker()
+    except (ImportError, ValueError):
+        return False
+    return True
+
+
 def active_client() -> Any:
     """The client that Dask would use, or None."""
     try:
@@ -211,6 +229,7 @@ def active_client() -> Any:
     except ImportError:
         return None
     try:
-        return default_client()
+        client = default_client()
     except ValueError:
         return None
+    return None if client.asynchronous else client

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -129,7 +131,7 @@ class Predictor:
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
             Rows to answer for; float32, float64 or whole numbers in any memory order. Dask arrays and dataframes are
-            answered block by block, where they are; so they are by the other methods.
+            answered block by block, where they are, by this and the other methods (but `work`).
 
         Returns
         -------
@@ -231,6 +233,16 @@ class Predictor:
         return self.report._repr_html_()
 
     # -- parts -----------------------------------------------------------------------------------------------
+
+    def _example(self, method: str, rows: Any) -> Any:
+        """One answer, for its type and shape; behind transformers, which may refuse made-up rows, to a vector."""
+        machine = self.machine
+        if not machine.front:
+            return getattr(self, method)(rows)
+        plain = copy.copy(self)
+        width = int(machine.support_vectors.shape[1])
+        plain.machine = replace(machine, front=(), scaling=None, feature_names=None, n_features=width)
+        return getattr(plain, method)(machine.support_vectors[:1])
 
     def _query(self, X: Any) -> Query:
         return make_query(self.machine, X)

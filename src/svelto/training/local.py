@@ -198,7 +198,7 @@ class LocalSVC(LocalClassifier):
         options = self._checked()
         crew = find_crew(client, dask_rows=is_dask(X))
         with self._unchanged_on_failure(), bar(f"Training {type(self).__name__}") as tell:
-            rows, labels, weight = self._weighted_rows(X, y, sample_weight)
+            rows, labels, weight = self._weighted_rows(X, y, sample_weight, client=client)
             classes, codes = coded(labels)
             factors = class_factors(self.class_weight, classes, codes)
             rows, codes, weight = counted(rows, codes, weight, factors)
@@ -390,7 +390,7 @@ class LocalSVC(LocalClassifier):
         return True
 
     @available_if(_has_odds)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any, client: Any = None) -> Any:
+    def predict_proba(self, X: Any, *, client: Any = None) -> Any:
         """Class probabilities, calibrated on rows that were held out; the label's is the largest.
 
         Parameters

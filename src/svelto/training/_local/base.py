@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -31,10 +30,10 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     n_features_in_: int
 
     def _weighted_rows(
-        self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True, client: Any = None
     ) -> tuple[FloatArray, np.ndarray[Any, Any], FloatArray | None]:
         """Rows, labels and weights, those of weight zero left out; copies, for they are kept."""
-        X, y, sample_weight = gathered(X, y, sample_weight)
+        X, y, sample_weight = gathered(X, y, sample_weight, client=client)
         X, y = validate_data(self, X, y, dtype=np.float64, order="C", accept_sparse="csr", copy=True, reset=reset)
         check_classification_targets(y)
         rows = _dense(X)
@@ -69,18 +68,16 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _asked_elsewhere(self, method: str, X: Any, client: Any) -> Any:
         """Answers that workers give: for Dask collections, or where there is a client; otherwise None."""
-        if is_dask(X):
-            return map_rows(self, method, X)
         crew = find_crew(client)
+        if is_dask(X):
+            return map_rows(self, method, X, client)
         if not isinstance(crew, DaskCrew):
             return None
         check_is_fitted(self, "classes_")
         rows = validate_data(self, X, dtype=np.float64, order="C", accept_sparse="csr", reset=False)
-        with warnings.catch_warnings():  # names of columns have been checked, and are gone
-            warnings.filterwarnings("ignore", "X does not have valid feature names")
-            return spread_rows(self, method, rows, crew)
+        return spread_rows(self, method, rows, crew)
 
-    def decision_function(self, X: Any, client: Any = None) -> Any:
+    def decision_function(self, X: Any, *, client: Any = None) -> Any:
         """Scores: one a row, positive towards ``classes_[1]``, or one for each class; the label's is the largest.
 
         Parameters
@@ -103,7 +100,7 @@ class LocalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self._scores(self._queries(X))
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any, client: Any = None) -> Any:
+    def predict(self, X: Any, *, client: Any = None) -> Any:
         """Class labels.
 
         Parameters

@@ -19,18 +19,20 @@ from svelto.training._local.tree_search import TreeSearch
 
 # Features of the map, at most.
 MOST_MAPPED: Final = 256
+# Numbers of all mapped rows, at most: 2 GB.
+MOST_NUMBERS: Final = 250_000_000
 # Rows that are named beside the k nearest.
 SPARE: Final = 8
 # Rows mapped at a time.
 BLOCK_ROWS: Final = 16_384
 
 
-def mapped_width(space: FeatureSpace, n_features: int) -> int | None:
+def mapped_width(space: FeatureSpace, n_features: int, n_rows: int = 0) -> int | None:
     """Monomials of a polynomial kernel; None where it has no such map, or a large one."""
     if space.euclidean or space.degree < 2 or space.gamma <= 0.0 or space.coef0 < 0.0:
         return None
     width = comb(n_features + space.degree - (space.coef0 == 0.0), space.degree) - (space.coef0 > 0.0)
-    return width if width <= MOST_MAPPED else None
+    return width if width <= MOST_MAPPED and n_rows * width <= MOST_NUMBERS else None
 
 
 class MappedSearch:
@@ -63,9 +65,10 @@ class MappedSearch:
         space, left = self.space, self.space.degree - len(monomial)
         powers = [factorial(monomial.count(f)) for f in set(monomial)]
         ways = factorial(space.degree) // (factorial(left) * prod(powers))
-        return float(ways * space.gamma ** len(monomial) * space.coef0**left)
+        return float(ways * space.coef0**left)
 
     def _map(self, X: FloatArray) -> FloatArray:
+        X = np.sqrt(self.space.gamma) * X  # no product is then larger than the root of the kernel's value
         mapped = np.empty((len(X), len(self.monomials)))
         for j, (monomial, root) in enumerate(zip(self.monomials, self.roots, strict=True)):
             mapped[:, j] = root * X[:, monomial].prod(axis=1)

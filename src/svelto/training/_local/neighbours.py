@@ -94,9 +94,10 @@ class NeighbourIndex:
         _check_size("X", self.X)
         if method in DENSE_ONLY and sparse.issparse(self.X):
             raise ValueError(f"neighbors={method!r} needs dense rows; use neighbors='brute' for sparse ones.")
-        has_tree = method == "tree" and mapped_width(self.space, self.n_features) is not None
+        has_tree = method == "tree" and mapped_width(self.space, self.n_features, self.n_rows) is not None
         if method in DENSE_ONLY and not self.space.euclidean and not has_tree:
-            raise ValueError(f"neighbors={method!r} needs a kernel of Euclidean order; use neighbors='brute'.")
+            few = "" if method != "tree" else " or a polynomial one with few monomials"
+            raise ValueError(f"neighbors={method!r} needs a kernel of Euclidean order{few}; use neighbors='brute'.")
         self._brute: BlockedSearch | None = None
         self._search: Any = None
         self.method = method
@@ -150,7 +151,7 @@ class NeighbourIndex:
 
     def _choose(self) -> tuple[str, Any]:
         """The tree, unless it looks at so many rows that a matrix product over all of them is cheaper."""
-        width = self.n_features if self.space.euclidean else mapped_width(self.space, self.n_features)
+        width = self.n_features if self.space.euclidean else mapped_width(self.space, self.n_features, self.n_rows)
         if sparse.issparse(self.X) or width is None:
             return "brute", None
         search = self._tree()

@@ -27,6 +27,8 @@ from svelto.training._local.train import TrainingData
 SLACK: Final = 1.0 + 1e-9
 # Queries of one call, at least: a call costs about a millisecond.
 FEWEST_QUERIES: Final = 64
+# ... and bytes that go with a call at most, for they pass through the scheduler.
+MOST_CALL_BYTES: Final = 4_000_000
 
 
 @dataclass(eq=False)
@@ -154,7 +156,8 @@ class SpreadIndex:
 
     def _ask(self, Q: FloatArray, asked: list[IndexArray], k: int) -> list[tuple[IntArray, FloatArray]]:
         """What each worker has for its list of queries."""
-        step = max(FEWEST_QUERIES, -(-len(Q) // self.crew.n_threads))
+        most = max(1, MOST_CALL_BYTES // (8 * Q.shape[1]))
+        step = min(most, max(FEWEST_QUERIES, -(-len(Q) // self.crew.n_threads)))
         pieces = [
             (r, queries[at : at + step]) for r, queries in enumerate(asked) for at in range(0, len(queries), step)
         ]

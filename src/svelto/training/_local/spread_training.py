@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,7 @@ from svelto.training._local.flat import joined, taken
 from svelto.training._local.neighbours import NeighbourIndex
 from svelto.training._local.options import LocalOptions
 from svelto.training._local.regions import Regions
-from svelto.training._local.spread_search import Part, SpreadIndex
+from svelto.training._local.spread_search import MOST_CALL_BYTES, Part, SpreadIndex
 from svelto.training._local.train import TrainedSVMs, TrainingData, counting, train_here
 
 # Calls for each thread of the workers, so that they finish together; and neighbourhoods of one, at least.
@@ -48,7 +49,8 @@ class SpreadTraining:
     ) -> TrainedSVMs:
         """Train all neighbourhoods."""
         there = options._replace(n_jobs=1)  # a worker's other threads have calls of their own
-        size = max(FEWEST, -(-len(neighbours) // (self.crew.n_threads * CALLS_PER_THREAD)))
+        most = max(1, MOST_CALL_BYTES // (8 * neighbours.shape[1]))
+        size = min(most, max(FEWEST, -(-len(neighbours) // (self.crew.n_threads * CALLS_PER_THREAD))))
         lists: list[IndexArray] = []
         calls: list[tuple[Any, ...]] = []
         left = np.ones(len(neighbours), dtype=bool)
@@ -59,15 +61,10 @@ class SpreadTraining:
                 calls.append((part, there, neighbours[some], None if folds is None else folds[some]))
         for some in _together(data.X[neighbours[:, 0]], np.flatnonzero(left), size):
             numbers = np.unique(neighbours[some]).astype(np.int32)
+            rows: Any = partial(_loose_rows, numbers, data)
+            rows = self.crew.hold([rows])[0] if isinstance(self.crew, DaskCrew) else rows()
             lists.append(some)
-            calls.append(
-                (
-                    (numbers, data.rows(numbers)),
-                    there,
-                    neighbours[some],
-                    None if folds is None else folds[some],
-                )
-            )
+            calls.append((rows, there, neighbours[some], None if folds is None else folds[some]))
         progress = counting(tell, "trained")
         sizes = len(neighbours) / max(len(calls), 1)
         parts = self.crew.run(_train_part, calls, lambda done, n: progress(round(done * sizes), len(neighbours)))
@@ -109,6 +106,10 @@ def _train_part(
     here = np.searchsorted(numbers, neighbours).astype(np.int32)
     trained = train_here(options, data, here, folds, lambda step, share=0.0: None)
     return replace(trained, models=replace(trained.models, support=numbers[trained.models.support]))
+
+
+def _loose_rows(numbers: IntArray, data: TrainingData) -> tuple[IntArray, TrainingData]:
+    return numbers, data.rows(numbers)
 
 
 def _pieces(numbers: IndexArray, size: int) -> list[IndexArray]:
