@@ -6,11 +6,9 @@ python benchmarks/cluster.py --only overlap
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -19,7 +17,7 @@ from dask.distributed import Client, LocalCluster
 
 import svelto
 from _environment import describe
-from _tables import table
+from _parts import command_of, measured, parser_of, write_page
 from svelto import datasets
 from svelto.training._local.cover import find_cover
 from svelto.training._local.neighbours import NeighbourIndex
@@ -167,23 +165,11 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="only this part; may be repeated")
-    parser.add_argument("--markdown", type=Path, help="write the tables to this page")
-    given = parser.parse_args()
-    command = "python benchmarks/cluster.py" + "".join(f" --only {part}" for part in given.only or ())
+    given = parser_of(__doc__, PARTS).parse_args()
     facts = describe()
-    head = f"Written by `{command}`. {facts['cpu']}, {facts['cores']} cores, commit {facts['commit']}."
-    text = [f"# Local SVMs on a cluster\n\n{head}\n\n{SETTING}"]
-    for name in given.only or PARTS:
-        title, measure, columns = PARTS[name]
-        lines = []
-        for line in measure():
-            print(" | ".join(line), flush=True)
-            lines.append(line)
-        text.append(f"## {title}\n\n{measure.__doc__}\n\n" + table(columns, lines))
-    if given.markdown is not None:
-        given.markdown.write_text("\n\n".join(text) + "\n")
+    where = f"{facts['cpu']}, {facts['cores']} cores, commit {facts['commit']}"
+    head = f"# Local SVMs on a cluster\n\nWritten by `{command_of('cluster.py', given)}`. {where}.\n\n{SETTING}"
+    write_page([head, *(section for _, section in measured(PARTS, given))], given)
 
 
 if __name__ == "__main__":

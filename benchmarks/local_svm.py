@@ -10,7 +10,6 @@ rows for weighed features. 2SPIRAL: as in `svelto reproduce s4-table2`, with its
 
 from __future__ import annotations
 
-import argparse
 import resource
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from sklearn.svm import SVC
 
 import svelto
 from _environment import describe
-from _tables import table
+from _parts import command_of, measured, parser_of, write_page
 from svelto import datasets
 from svelto.reproduce.s4 import SPIRAL_NOISE
 from svelto.training._local.fits import KernelChoice, fit_local
@@ -205,26 +204,18 @@ def plot_growth(path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="only this part; may be repeated")
-    parser.add_argument("--markdown", type=Path, help="write the tables to this page")
+    parser = parser_of(__doc__, PARTS)
     parser.add_argument("--plot", type=Path, help="write the growth of training time to this picture")
     given = parser.parse_args()
-    command = "python benchmarks/local_svm.py" + "".join(f" --only {part}" for part in given.only or ())
     facts = describe()
+    command = command_of("local_svm.py", given)
     text = [f"# Local SVMs\n\nWritten by `{command}`. {facts['cpu']}, commit {facts['commit']}."]
-    for name in given.only or PARTS:
-        title, measure, columns = PARTS[name]
-        lines = []
-        for line in measure():
-            print(" | ".join(line), flush=True)
-            lines.append(line)
-        text.append(f"## {title}\n\n{measure.__doc__}\n\n" + table(columns, lines))
+    for name, section in measured(PARTS, given):
+        text.append(section)
         if name == "covertype" and given.plot is not None:
             plot_growth(given.plot)
             text[-1] += f"\n\n![Training time by rows]({given.plot.name})"
-    if given.markdown is not None:
-        given.markdown.write_text("\n\n".join(text) + "\n")
+    write_page(text, given)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import time
 from contextlib import contextmanager
 
 import dask
@@ -175,6 +176,11 @@ def test_errors_and_interrupts_leave_nothing_behind(client, monkeypatch):
         local.fit(X, Y, client=client)
     assert not hasattr(local, "classes_")
     assert not hasattr(local, "n_features_in_")
+    for _ in range(100):  # what the workers were doing is no longer wanted
+        if not any(client.processing().values()):
+            break
+        time.sleep(0.1)
+    assert not any(client.processing().values())
     monkeypatch.undo()
     assert_same(clone(local).fit(X, Y), local.fit(X, Y, client=client))
 

@@ -6,6 +6,7 @@ their rows are; what a worker held that died is sent to another, and what it was
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -202,9 +203,9 @@ def find_crew(client: Any = None, *, dask_rows: bool = False) -> Crew | None:
     if dask_rows:
         active = active_client()
         return None if active is None else DaskCrew(active)
-    backend, _ = get_active_backend()
     if _stays.get():
         return None
+    backend, _ = get_active_backend()
     if type(backend) in AT_HOME or (getattr(backend, "nesting_level", None) or 0) > 0:
         return None
     own_client = getattr(backend, "client", None)
@@ -213,13 +214,11 @@ def find_crew(client: Any = None, *, dask_rows: bool = False) -> Crew | None:
 
 def _inside_a_task() -> bool:
     """Whether this is a worker's thread with a task: others may need it, so nobody else is asked from here."""
+    distributed = sys.modules.get("distributed")  # a worker has imported it; nobody else shall wait for that
     try:
-        from dask.distributed import get_worker
-
-        get_worker()
-    except (ImportError, ValueError):
+        return distributed is not None and distributed.get_worker() is not None
+    except ValueError:
         return False
-    return True
 
 
 def active_client() -> Any:
