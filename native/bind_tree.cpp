@@ -66,7 +66,7 @@ void check_children(const Tree& tree, const std::int32_t* children) {
 }
 
 // `nodes` receives the nodes in the form that walks read.
-TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes) {
+TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes, std::vector<std::int32_t>& far) {
     TreeStage s;
     Tree& tree = s.tree;
     tree.d = get<int>(fields, "d");
@@ -101,6 +101,8 @@ TreeStage read_stage(const nb::dict& fields, std::vector<TreeNode>& nodes) {
         m.centre_sq_norm = array<float>(fields, "centre_sq_norm", leaves);
         for (int k = 0; k < tree.d; ++k) require(s.shift[k] == 0.0, "stored rows are not shifted");
     }
+    s.guarded = fields.contains("guard");
+    if (s.guarded) s.guard = read_guard(get<nb::dict>(fields, "guard"), tree.d, tree.stride, far);
     return s;
 }
 
@@ -126,7 +128,7 @@ class Stage {
   public:
     Stage(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
-          stage_(read_stage(fields_, nodes_)),
+          stage_(read_stage(fields_, nodes_, far_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.tree.d)) {
         if (fields_.contains("certified_slope")) certified_ = read_certified(fields_, stage_);
@@ -197,6 +199,7 @@ class Stage {
 
     nb::dict fields_;
     std::vector<TreeNode> nodes_;
+    std::vector<std::int32_t> far_;
     TreeStage stage_;
     const HotTable& hot_;
     RowScaling scaling_;

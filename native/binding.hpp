@@ -7,11 +7,15 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "dispatch.hpp"
 #include "machine.hpp"
+#include "packed_guard.hpp"
 #include "row_packer.hpp"
 #include "rows.hpp"
 
@@ -119,6 +123,14 @@ inline void check_rule(const Machine& vote) {
     if (vote.rule == Rule::sign) require(vote.n_scores == 1, "a sign needs one score");
 }
 
+inline int padded_to_lanes(int n) {
+    return (n + kTreeLanes - 1) / kTreeLanes * kTreeLanes;
+}
+
+inline void require_finite(const float* values, std::int64_t n, const char* message) {
+    require(std::all_of(values, values + n, [](float x) { return std::isfinite(x); }), message);
+}
+
 // What decides a label: rule, n_scores, n_classes, break_ties.
 inline Machine read_vote(const nb::dict& fields) {
     Machine vote;
@@ -139,6 +151,9 @@ inline int read_padded(const nb::dict& fields, int n_scores) {
     return padded;
 }
 
+// The guard of a stage whose rows are packed `stride` apart. `far` receives what it points to.
+PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<std::int32_t>& far);
+
 // Rows settled, first bad row or -1, its fault.
 using StageTuple = std::tuple<std::int64_t, std::int64_t, int>;
 inline StageTuple as_tuple(const StageOutcome& o) {
@@ -155,9 +170,11 @@ void bind_tree(nb::module_& m);
 void bind_lists(nb::module_& m);
 void bind_paths(nb::module_& m);
 void bind_chains(nb::module_& m);
+void bind_hinges(nb::module_& m);
 void bind_training(nb::module_& m);
 void bind_local_stage(nb::module_& m);
 void bind_local(nb::module_& m);
 void bind_neighbours(nb::module_& m);
+void bind_guard(nb::module_& m);
 
 }  // namespace svelto::binding

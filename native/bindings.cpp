@@ -370,8 +370,10 @@ NB_MODULE(_core, m) {
     bind_lists(m);
     bind_paths(m);
     bind_chains(m);
+    bind_hinges(m);
     bind_training(m);
     bind_local_stage(m);
     bind_local(m);
     bind_neighbours(m);
+    bind_guard(m);
 }

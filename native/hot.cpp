@@ -3,10 +3,13 @@
 
 #include "chain_tile.hpp"
 #include "dense_tile.hpp"
+#include "guard_tile.hpp"
+#include "hinge_tile.hpp"
 #include "kernel_ops.hpp"
 #include "local_tile.hpp"
 #include "neighbour_tile.hpp"
 #include "pack_tile.hpp"
+#include "packed_guard_tile.hpp"
 #include "panel_tile.hpp"
 #include "path_column_tile.hpp"
 #include "path_tile.hpp"
@@ -83,12 +86,13 @@ constexpr const char* kLevelName = SVELTO_LEVEL == 2 ? "avx512" : SVELTO_LEVEL =
 }  // namespace
 
 const HotTable table = {
-    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>,  kLanes<double>,   dense<float>,
-    dense<double>, sparse<float>,     sparse<double>,     listed<float>,  listed<double>,   nearest_centres,
-    finish,        exp2_array<float>, exp2_array<double>, walk_rows,      evaluate_leaves,  square_distances,
-    project_rows,  add_to_columns,    walk_paths,         evaluate_paths, pack_rows<float>, pack_rows<double>,
-    turn_rows,     peel_chain,        knock_out,          pair_row,       kernel_row,       move_pair,
-    best_partner,  subtract_row,      find_neighbours,    pair_distances,
+    kLevelName,    kTileRows<float>,  kTileRows<double>,  kLanes<float>,   kLanes<double>,   dense<float>,
+    dense<double>, sparse<float>,     sparse<double>,     listed<float>,   listed<double>,   nearest_centres,
+    finish,        exp2_array<float>, exp2_array<double>, walk_rows,       evaluate_leaves,  square_distances,
+    project_rows,  add_to_columns,    walk_paths,         evaluate_paths,  pack_rows<float>, pack_rows<double>,
+    turn_rows,     peel_chain,        knock_out,          evaluate_hinges, mark_unknown,     pair_row,
+    kernel_row,    move_pair,         best_partner,       subtract_row,    find_neighbours,  pair_distances,
+    mark_outside,
 };
 
 }  // namespace svelto::SVELTO_NAMESPACE

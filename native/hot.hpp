@@ -5,9 +5,12 @@
 #include <cstdint>
 
 #include "chains.hpp"
+#include "guard.hpp"
+#include "hinges.hpp"
 #include "local_rows.hpp"
 #include "model.hpp"
 #include "neighbours.hpp"
+#include "packed_guard.hpp"
 #include "path_tree.hpp"
 #include "tree.hpp"
 
@@ -90,6 +93,10 @@ struct HotTable {
     int (*peel_chain)(const Chains&, int first, int last, const TreeRows&, const float* columns, std::int32_t* list,
                       int n, const ChainAnswers&) noexcept;
     void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
+    // Hinging hyperplanes; scratch: a block of rows by the widths of all layers. scores: [n][padded].
+    void (*evaluate_hinges)(const Hinges&, const TreeRows&, float* scratch, float* scores) noexcept;
+    // 1 for rows that the stage's guard does not know, else 0.
+    void (*mark_unknown)(const PackedGuard&, const TreeRows&, std::uint8_t* unknown) noexcept;
     // Small SVMs.
     void (*pair_row)(const PackedRows&, int row, bool squared, float* out) noexcept;
     void (*kernel_row)(const PairKernel&, const float* pairs, int n_padded, float* out) noexcept;
@@ -101,6 +108,8 @@ struct HotTable {
                             Neighbour* heap, NeighbourWork&) noexcept;
     void (*pair_distances)(const double* rows, const double* queries, int d, const std::int32_t* row_of,
                            const std::int32_t* query_of, std::int64_t n, double* out) noexcept;
+    // Rows [first, first + n) that a guard does not know, or that cannot be read: 1, else 0.
+    void (*mark_outside)(const Guard&, const RowSource&, std::int64_t first, int n, std::uint8_t* outside) noexcept;
 };
 
 // Elements of scratch a call needs: kernel values of one tile and one chunk, and the tile's column sums.

@@ -36,13 +36,15 @@ inline bool pack_rows(const T* from, std::ptrdiff_t row_stride, int n, int d, co
             }
             continue;
         }
-        for (int k = 0; k < d; k += kStep) {
-            k = k + kStep <= d ? k : d - kStep;  // the last ones, some of them a second time
+        const auto pack = [&](int k) __attribute__((always_inline)) {
             const VecD x = read_doubles(row + k);
             bits |= reinterpret_cast<VecL>(x - x);
             const HalfVecF packed = __builtin_convertvector(x - read_doubles(shift + k), HalfVecF);
             __builtin_memcpy(packed_row + k, &packed, sizeof packed);
-        }
+        };
+        int k = 0;
+        for (; k + kStep <= d; k += kStep) pack(k);
+        if (k < d) pack(d - kStep);  // the last ones, some of them a second time
     }
     for (int k = 0; k < kStep; ++k) bit |= bits[k];
     return bit == 0;

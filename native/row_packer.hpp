@@ -37,6 +37,9 @@ class RowPacker {
 
   private:
     bool pack_contiguous(const RowSource& rows, std::int64_t first, int n);
+    bool pack_csr(const RowSource& rows, std::int64_t first, int n);
+    template <class T, class Int>
+    bool pack_csr_of(const RowSource& rows, std::int64_t first, int n);
     Fault pack_stored(const RowSource& rows, std::int64_t number, int i);
     Fault pack_dense(const RowSource& rows, std::int64_t number, float* to);
 
@@ -53,10 +56,10 @@ class RowPacker {
     float sq_norm_[kBlockRows] = {};
 };
 
-// Calls visit(walker, row, place in the block) for every row. A walker is made on the thread that uses it, by
+// Calls visit(walker, first row, number of rows) for every block. A walker is made on the thread that uses it, by
 // make(std::optional<Walker>&); it has run(rows, first, n), false where a row cannot be read, and its own outcome.
 template <class Walker, class Make, class Visit>
-StageOutcome over_rows(const RowSource& rows, int n_threads, Make make, Visit visit) {
+StageOutcome over_blocks(const RowSource& rows, int n_threads, Make make, Visit visit) {
     std::vector<std::optional<Walker>> walkers(static_cast<std::size_t>(std::max(n_threads, 1)));
     // Several blocks a step, so that the threads do not meet at the counter too often.
     const int blocks = rows.n_rows > 64 * kBlockRows ? 4 : 1;
@@ -70,7 +73,7 @@ StageOutcome over_rows(const RowSource& rows, int n_threads, Make make, Visit vi
             if (walker->outcome.bad_row >= 0 || first >= rows.n_rows) return;
             const int n = static_cast<int>(std::min<std::int64_t>(kBlockRows, rows.n_rows - first));
             if (!walker->run(rows, first, n)) return;
-            for (int i = 0; i < n; ++i) visit(*walker, first + i, i);
+            visit(*walker, first, n);
         }
     });
     StageOutcome total;
@@ -83,6 +86,14 @@ StageOutcome over_rows(const RowSource& rows, int n_threads, Make make, Visit vi
         }
     }
     return total;
+}
+
+// The same with visit(walker, row, place in the block) for every row.
+template <class Walker, class Make, class Visit>
+StageOutcome over_rows(const RowSource& rows, int n_threads, Make make, Visit visit) {
+    return over_blocks<Walker>(rows, n_threads, make, [&](Walker& walker, std::int64_t first, int n) {
+        for (int i = 0; i < n; ++i) visit(walker, first + i, i);
+    });
 }
 
 }  // namespace svelto

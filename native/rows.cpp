@@ -29,6 +29,11 @@ bool copy_row(const T* from, std::ptrdiff_t stride, int d, double* out) noexcept
     return trace == 0.0;
 }
 
+double scaled(const RowScaling& s, int k, double x) noexcept {
+    x = s.form == ScalingForm::divide ? (x - s.shift[k]) / s.factor[k] : x * s.factor[k] + s.shift[k];
+    return std::min(std::max(x, s.low), s.high);
+}
+
 void scale_row(const RowScaling& s, int d, double* x) noexcept {
     if (s.form == ScalingForm::divide) {
         for (int k = 0; k < d; ++k) x[k] = (x[k] - s.shift[k]) / s.factor[k];
@@ -83,6 +88,30 @@ Fault read_dense(const RowSource& rows, std::int64_t row, double* out) noexcept 
     if (rows.scaling.form != ScalingForm::none) {
         scale_row(rows.scaling, rows.d, out);
         if (!all_finite(out, rows.d)) return Fault::not_finite;
+    }
+    return Fault::none;
+}
+
+Fault check_row(const RowSource& rows, std::int64_t row) noexcept {
+    if (rows.is_csr) {
+        const std::int64_t count = stored_count(rows, row);
+        if (count < 0) return Fault::bad_index;
+        const std::int64_t first = integer(rows.row_start, rows.wide_indices, row);
+        std::int64_t previous = -1;
+        for (std::int64_t i = first; i < first + count; ++i) {
+            const std::int64_t column = integer(rows.indices, rows.wide_indices, i);
+            if (column <= previous || column >= rows.d) return Fault::bad_index;
+            if (!std::isfinite(element(rows, i))) return Fault::not_finite;
+            previous = column;
+        }
+        return Fault::none;
+    }
+    for (int k = 0; k < rows.d; ++k) {
+        double x = element(rows, row * rows.row_stride + k * rows.col_stride);
+        if (!std::isfinite(x)) return Fault::not_finite;
+        if (rows.scaling.form == ScalingForm::none) continue;
+        x = scaled(rows.scaling, k, x);
+        if (!std::isfinite(x)) return Fault::not_finite;
     }
     return Fault::none;
 }

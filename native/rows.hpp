@@ -39,6 +39,9 @@ enum class Fault : int { none = 0, not_finite = 1, bad_index = 2 };
 // Reads row `row` into out[0..d). Reports a NaN or infinity, or a CSR column outside [0, d).
 Fault read_dense(const RowSource& rows, std::int64_t row, double* out) noexcept;
 
+// What `read_dense` (dense rows) or `read_stored` (CSR rows) would report, without the reading.
+Fault check_row(const RowSource& rows, std::int64_t row) noexcept;
+
 // Number of stored elements of a CSR row, or -1 if the row's bounds contradict the arrays.
 std::int64_t stored_count(const RowSource& rows, std::int64_t row) noexcept;
 

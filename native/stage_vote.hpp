@@ -27,6 +27,10 @@ class StageVote {
             if (!(std::fabs(score) > bound(0))) return kUndecided;
             return (score > 0.0) == (vote_.rule == Rule::sign) ? 1 : 0;
         }
+        if (vote_.rule == Rule::pairs) {
+            const int winner = sure_winner(scores, bound);
+            if (winner != kUndecided) return winner;
+        }
         for (int p = 0; p < vote_.n_scores; ++p) {
             scores_[static_cast<std::size_t>(p)] = static_cast<double>(scores[p]);
             bounds_[static_cast<std::size_t>(p)] = bound(p);
@@ -35,6 +39,23 @@ class StageVote {
     }
 
   private:
+    // The class that beats every other one surely, if there is one: nobody can reach its votes. It is found by letting
+    // classes knock each other out, which asks for two scores a class and not for all pairs.
+    template <class Bound>
+    int sure_winner(const float* scores, Bound bound) const noexcept {
+        const int n = vote_.n_classes;
+        const auto pair = [n](int i, int j) { return i * (2 * n - i - 1) / 2 + j - i - 1; };
+        int winner = 0;
+        for (int j = 1; j < n; ++j) winner = scores[pair(winner, j)] < 0.0f ? j : winner;
+        for (int j = 0; j < n; ++j) {
+            if (j == winner) continue;
+            const int p = j < winner ? pair(j, winner) : pair(winner, j);
+            const double lead = static_cast<double>(j < winner ? -scores[p] : scores[p]);
+            if (!(lead > bound(p))) return kUndecided;
+        }
+        return winner;
+    }
+
     const Machine& vote_;
     std::vector<double> scores_, bounds_, votes_;
 };

@@ -15,10 +15,12 @@ struct TreeStage {
     Machine vote;                   // rule, n_scores, n_classes, break_ties: what decides a label
     const double* shift = nullptr;  // [d], taken off every row before it becomes float32; zeros with stored rows
     bool stored = false;            // the tree was built on sparse rows: all rows walk by their stored features
+    bool guarded = false;
+    PackedGuard guard;  // rows that it does not know are open: undecided at every caution, their errors infinite
 };
 
 // labels[row]: the label where |score| exceeds `caution` times the row's error scale for every pair that can change the
-// vote, else kUndecided. caution = 0 settles every row whose scores are numbers.
+// vote, else kUndecided. caution = 0 settles every row that the guard knows and whose scores are numbers.
 StageOutcome stage_labels(const TreeStage& stage, const HotTable& hot, const RowSource& rows, double caution,
                           int n_threads, std::int32_t* labels);
 

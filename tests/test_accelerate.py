@@ -17,7 +17,7 @@ from svelto._threads import check_n_jobs
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"method": "magic"}, ValueError, r"Unknown method 'magic'\. Expected one of auto, exact, bounded, tay"),
+        ({"method": "magic"}, ValueError, r"Unknown method 'magic'\. Expected one of auto, exact, bounded, hin"),
         ({"method": None}, ValueError, r"Unknown method None\."),
         ({"agreement": 0.0}, ValueError, r"agreement is 0\.0; expected a number in \(0, 1\] or None\."),
         ({"agreement": 1.5}, ValueError, r"agreement is 1\.5; expected"),

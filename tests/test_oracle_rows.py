@@ -18,7 +18,7 @@ from machines import random_machine
 from svelto._inputs import Query
 from svelto.calibrate import gather_rows
 from svelto.engines.exact import build_exact
-from svelto.oracle import CELL_ROWS, Neighbourhoods, support_share
+from svelto.oracle import NEIGHBOURS, WINDOW, Neighbourhoods, support_share
 
 
 def rows(n, d, seed=11):
@@ -43,12 +43,32 @@ def sorted_rows(X):
 # -- rows between and around others ----------------------------------------------------------------------------------
 
 
-def test_neighbourhoods_reorder_the_rows_so_that_neighbours_stand_together():
+def test_neighbours_are_the_nearest_rows_that_stand_close_in_the_order():
     X = rows(500, 3)
     near = Neighbourhoods(X, 0)
     assert_array_equal(sorted_rows(near.X), sorted_rows(X))
-    apart = [np.linalg.norm(Y[CELL_ROWS:] - Y[:-CELL_ROWS], axis=1).mean() for Y in (near.X, X)]
-    assert apart[0] < 0.7 * apart[1]
+    far = cdist(near.X, near.X)
+    places = np.arange(500)
+    far[np.abs(places[:, None] - places) > WINDOW] = np.inf
+    np.fill_diagonal(far, np.inf)
+    assert_array_equal(near.neighbours, far.argsort(axis=1)[:, :NEIGHBOURS])
+    nearest = cdist(X, X)
+    np.fill_diagonal(nearest, np.inf)
+    assert far.min(axis=1).mean() < 1.5 * nearest.min(axis=1).mean()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9, 20])
+def test_few_rows_have_few_neighbours(n):
+    near = Neighbourhoods(rows(n, 3), 0)
+    assert near.neighbours.shape == (n, min(NEIGHBOURS, max(n - 1, 1)))
+    if n > 1:
+        assert (near.neighbours != np.arange(n)[:, None]).all()
+
+
+def test_copies_are_neighbours_only_where_there_is_nothing_else():
+    near = Neighbourhoods(np.repeat(rows(40, 3), 4, axis=0), 0)
+    assert (np.abs(near.X[:, None] - near.X[near.neighbours]).max(axis=-1) > 0).all()
+    assert_array_equal(Neighbourhoods(np.ones((50, 3)), 0).shifted(9, 0.7, rng()), np.ones((9, 3)))
 
 
 def test_rows_between_lie_on_the_way_to_a_neighbour():
@@ -58,7 +78,7 @@ def test_rows_between_lie_on_the_way_to_a_neighbour():
         to = np.linalg.norm(near.X - row, axis=1)
         detour = to[:, None] + to[None, :] - far
         i, j = np.nonzero(detour < 1e-9)  # rounding; other pairs are off by far more
-        assert (np.abs(i - j) <= CELL_ROWS).any()
+        assert any(b in near.neighbours[a] for a, b in zip(i, j, strict=True))
 
 
 def test_shifted_rows_are_moved_by_the_difference_of_two_neighbours():
@@ -67,13 +87,48 @@ def test_shifted_rows_are_moved_by_the_difference_of_two_neighbours():
     for step in (0.0, 0.7, 2.0):
         moved = near.shifted(60, step, rng(), of)
         for i, row in zip(of, moved, strict=True):
-            around = near.X[max(0, i - CELL_ROWS) : i + CELL_ROWS + 1]
+            around = near.X[near.neighbours[i]]
             moves = step * (around[:, None] - around[None, :])
             assert np.abs(moves - (row - near.X[i])).max(axis=-1).min() < 1e-14
     assert_array_equal(near.shifted(60, 0.0, rng(), of), near.X[of])
     # Drawn at random, every row has its turn.
     origin = cdist(near.shifted(5000, 1e-9, rng()), near.X).argmin(axis=1)
     assert len(np.unique(origin)) == 60
+
+
+def with_categories(n, seed=4):
+    """Two numbers, a category of four values as flags, a small count, and a number that is mostly zero."""
+    draw = rng(seed)
+    often_zero = np.where(draw.random(n) < 0.6, 0.0, draw.gamma(3.0, size=n))
+    flags = np.eye(4)[draw.integers(4, size=n)]
+    return np.column_stack([draw.normal(size=(n, 2)), flags, draw.integers(6, size=n), often_zero])
+
+
+@pytest.mark.parametrize("kind", ["between", "small step", "large step"])
+def test_rows_that_are_made_up_have_categories_that_exist(kind):
+    X = with_categories(2000)
+    near = Neighbourhoods(X, 0)
+    steps = {"small step": 0.3, "large step": 2.0}
+    made = near.between(3000, rng()) if kind == "between" else near.shifted(3000, steps[kind], rng())
+    assert_array_equal(made[:, 2:6].sum(axis=1), 1.0)  # exactly one flag of the four
+    assert set(np.unique(made[:, 2:6])) == {0.0, 1.0}
+    assert set(np.unique(made[:, 6])) <= set(range(6))
+    assert abs(np.mean(made[:, 7] == 0.0) - np.mean(X[:, 7] == 0.0)) < 0.05  # zero is as common as it was
+    assert len(np.unique(made[:, 0])) > 2500  # numbers do move
+    assert len(np.setdiff1d(made[:, 7], X[:, 7])) > 200
+
+
+def test_categories_change_with_the_step():
+    near = Neighbourhoods(with_categories(4000), 0)
+    of, category = np.arange(4000), near.X[:, 2:6].argmax(axis=1)
+    steps = (0.0, 0.3, 0.7, 2.0)
+    made = [near.shifted(4000, step, rng(), of) for step in steps]
+    shares = [(rows[:, 2:6].argmax(axis=1) != category).mean() for rows in made]
+    others = (category[near.neighbours] != category[:, None]).mean()
+    assert_allclose(shares, others * np.minimum(np.square(steps), 2 / 3), rtol=0.3)
+    assert shares[0] == 0.0
+    counts = [(rows[:, 6] != near.X[:, 6]).mean() for rows in made]
+    assert counts[0] == 0.0 < counts[1] < counts[2] < counts[3]
 
 
 def test_same_seed_same_rows():

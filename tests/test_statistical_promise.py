@@ -23,7 +23,7 @@ FEW_RUNS = [12, pytest.param(60, marks=pytest.mark.slow)]
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
-    monkeypatch.setattr("svelto.assemble.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
 
 
 def most_broken(runs):
@@ -129,7 +129,7 @@ KINDS = {
 }
 
 
-def check_training_rows(case, runs):
+def check_training_rows(case, runs, fast_options=FAST):
     d, unit, rows = case["d"], case.get("unit", 1.0), KINDS[case.get("kind", "clouds")]
     broken, settled = 0, []
     for run in range(runs):
@@ -139,7 +139,7 @@ def check_training_rows(case, runs):
         y = (np.sin(2 * centred[:, 0]) + centred[:, 1] > 0) ^ (rng.random(1500) < 0.3)
         svc = SVC(gamma=case["gamma"] / unit**2, C=10.0, cache_size=500).fit(X * unit, y)
         truth = svelto.accelerate(svc).predict(new)
-        options = FAST | {"agreement": 0.97, "random_state": run, "oracle_rows": 2000} | case["options"]
+        options = fast_options | {"agreement": 0.97, "random_state": run, "oracle_rows": 2000} | case["options"]
         fast = svelto.accelerate(svc, X * unit, **options)
         assert fast.report.details["calibration rows"].startswith("stand-ins, 1500 checked")
         assert fast.report.agreement_bound >= 0.97
@@ -175,6 +175,16 @@ def test_training_rows_of_many_kinds(kind, d, gamma):
 @pytest.mark.slow
 def test_training_rows_with_a_second_stage():
     check_training_rows(SECOND_STAGE, 12)
+
+
+HINGES = {"method": "hinges", "confidence": CONFIDENCE, "n_jobs": 2, "next_stage": None, "max_epochs": 4}
+
+
+@pytest.mark.parametrize("runs", FEW_RUNS)
+@pytest.mark.parametrize("kind", ["clouds", "counts", "numbers and switches"])
+def test_training_rows_and_hinges(kind, runs):
+    case = {"kind": kind, "d": 4, "gamma": 0.1, "options": {"n_hinges": 31, "oracle_rows": 20_000}}
+    check_training_rows(case, 4 if runs == 12 else runs // 2, HINGES)
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

@@ -40,7 +40,7 @@ from test_taylor_tree import answers, same
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
-    monkeypatch.setattr("svelto.assemble.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -88,17 +88,26 @@ class TestEveryTree:
         assert work["rows"] == 500
         assert list(work["stages"]) == ["sv_tree", "exact"]
         assert sum(work["stages"].values()) == pytest.approx(1.0, abs=1e-12)
-        asked = stage.evaluations(Query(Z)).mean()
-        assert work["kernel_evaluations_per_row"] == pytest.approx(asked + 40 * work["stages"]["exact"])
-        assert work["dot_products_per_row"] == (0 if how == "paper" else fast.machine.n_scores)
+        guard = fast._engine.guard
+        assert (guard is not None) == (how == "statistical")
+        asked = np.ones(500, dtype=bool) if guard is None else ~guard(Query(Z))
+        assert work["guarded"] == pytest.approx(1.0 - asked.mean())
+        evaluations = stage.evaluations(Query(Z))[asked].sum() / 500
+        assert work["kernel_evaluations_per_row"] == pytest.approx(evaluations + 40 * work["stages"]["exact"])
+        assert work["dot_products_per_row"] == (
+            0 if how == "paper" else pytest.approx(asked.mean() * fast.machine.n_scores)
+        )
         assert work["stages"]["exact"] < 1.0 if how == "statistical" else work["stages"]["exact"] == 0.0
         assert report.method == "sv_tree"
         assert report.promise == ("statistical" if how == "statistical" else "none")
         assert report.details["leaves"] == stage.n_leaves == sum(part.tree.n_leaves for part in stage.parts)
-        assert report.details["bytes"] == fast.nbytes == fast._engine.exact.nbytes + stage.nbytes
+        assert report.details["bytes"] == fast.nbytes == fast._engine.nbytes
+        guard_bytes = 0 if guard is None else guard.nbytes
+        assert fast.nbytes == fast._engine.exact.nbytes + stage.nbytes + guard_bytes
         assert list(report.work) == [
             "share settled by sv_tree",
             "share settled by exact",
+            *(["share sent on by the guard"] if how == "statistical" else []),
             "dot products a row",
             "kernel evaluations a row",
         ]

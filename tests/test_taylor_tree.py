@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -46,7 +47,7 @@ MACHINES = {
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
-    monkeypatch.setattr("svelto.assemble.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
 
 
 def rows(n, d, seed=1):
@@ -231,16 +232,19 @@ class TestEveryTree:
         assert list(work["stages"]) == ["taylor_tree", "exact"]
         assert sum(work["stages"].values()) == pytest.approx(1.0, abs=1e-12)
         assert work["kernel_evaluations_per_row"] == pytest.approx(40 * work["stages"]["exact"])
-        depth = stage.trace(Query(Z)).depth.mean()
+        guard = fast._engine.guard
+        assert (guard is not None) == (promise == "statistical")
+        assert work["guarded"] == (0.0 if guard is None else guard(Query(Z)).mean())
+        depth = stage.trace(Query(Z)).depth.mean()  # the tree asks its guard itself, about every row
         assert work["depth_per_row"] == pytest.approx(depth)
         assert work["dot_products_per_row"] == pytest.approx(depth + fast.machine.n_scores)
-        assert fast.nbytes == fast._engine.exact.nbytes + stage.nbytes
+        assert fast.nbytes == fast._engine.exact.nbytes + stage.nbytes + (0 if guard is None else guard.nbytes)
         assert stage.nbytes >= sum(stage.arrays[k].nbytes for k in ("normals", "centres", "weights"))
         assert fast.report.details["leaves"] == stage.n_leaves
 
     def test_settled_labels_are_what_scores_and_error_scales_say(self, promise, name):
         fast, Z = case(promise, name)[0], rows(500, 4, seed=3) * 2
-        stage = stage_of(fast)
+        stage = replace(stage_of(fast), guard=None)  # which leaves rows open at every caution
         scores, errors = stage.scores(Query(Z))
         # Proven bounds know no other threshold than 1.
         for caution in (1.0,) if promise == "certified" else (0.0, 1e-6, 0.3, 1.0, 2.5, 1e6):

@@ -11,6 +11,8 @@ StageOutcome = tuple[int, int, int]
 
 SANITIZED: bool
 TREE_LANES: int
+GUARD_COLUMNS: int
+GUARD_LANES: int
 NEIGHBOUR_LANES: int
 EXACT_LANES: int
 PANEL_WIDTH_F32: int
@@ -18,6 +20,8 @@ PANEL_WIDTH_F64: int
 LIST_COUNTS: int
 DOUBLE_COST: float
 MAX_LOCAL_ROWS: int
+# Rule of a HingeStage: one score a class, settled by the distance of the best to the second.
+DISTILLED_RULE: int
 
 def available_levels() -> list[str]: ...
 def exp2_f32(level: str, values: NDArray[np.float32], out: NDArray[np.float32]) -> None: ...
@@ -110,6 +114,19 @@ def column_sums(
 def partition_rows(
     values: NDArray[np.float32], rows_order: NDArray[np.int64], first: int, last: int, side: NDArray[np.uint8]
 ) -> int: ...
+
+class Guard:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def mark_dense(self, X: NDArray[Any], out: NDArray[np.bool_], scale: bool, n_threads: int) -> StageOutcome: ...
+    def mark_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.bool_],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def count_dense(self, X: NDArray[Any]) -> int: ...
 
 class PlainArithmetic:
     def __init__(self) -> None: ...
@@ -391,6 +408,62 @@ class ChainStage:
         outcome: NDArray[np.int8],
         node: NDArray[np.int32],
         score: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+
+# Fields of a HingeStage. Columns of a layer: the n_scores scores, then its hinges; width(n) is n rounded up to
+# TREE_LANES. All float32 arrays are 64-byte aligned, and zero where nothing stands.
+#   d, n_scores, n_classes, rule, break_ties, scaling_*   as in TreeStage; rule may also be DISTILLED_RULE
+#   n_layers                 1 or 2
+#   n_hinges                 int32 (n_layers,)
+#   weights_0, bias_0        float32 (d, width(n_scores + n_hinges[0])), (width,)
+#   weights_1, bias_1        float32 (n_hinges[0], width(n_scores + n_hinges[1])), (width,); with two layers
+#   mix                      float32; one score: (width of the last layer,), 1 for the score and a weight for each hinge
+#                            several: (n_hinges[-1], width(n_scores))
+#   shift                    float64 (d,), taken off every row; CSR rows are fast only where it is zero
+#   error                    float64 (n_scores,), not negative
+class HingeStage:
+    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def labels_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
+    ) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        caution: float,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_dense(
+        self,
+        X: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        scale: bool,
+        n_threads: int,
+    ) -> StageOutcome: ...
+    def scores_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        scores: NDArray[np.float64],
+        errors: NDArray[np.float64],
+        n_threads: int,
+    ) -> StageOutcome: ...
+    # Labels, and the smallest caution at which each is no longer given; -1 and 0 where there is none.
+    def caution_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], caution: NDArray[np.float64], scale: bool, n_threads: int
+    ) -> StageOutcome: ...
+    def caution_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        caution: NDArray[np.float64],
         n_threads: int,
     ) -> StageOutcome: ...
 

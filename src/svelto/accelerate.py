@@ -16,8 +16,8 @@ from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
 from svelto.report import Report
 
-METHODS: Final = ("auto", "exact", "bounded", "taylor_tree", "sv_tree", "reduced_set")
-APPROXIMATE: Final = ("taylor_tree", "sv_tree", "reduced_set")
+METHODS: Final = ("auto", "exact", "bounded", "hinges", "taylor_tree", "sv_tree", "reduced_set")
+APPROXIMATE: Final = ("hinges", "taylor_tree", "sv_tree", "reduced_set")
 
 
 def accelerate(
@@ -41,14 +41,14 @@ def accelerate(
     X : array-like, optional
         Unlabelled rows like those to come (the training rows will do, but for a promise about objects of a Python
         kernel or about rows of a precomputed one); "exact" needs none, and to "bounded" they are a help.
-    method : {"auto", "exact", "bounded", "taylor_tree", "sv_tree", "reduced_set"}, default="auto"
+    method : {"auto", "exact", "bounded", "hinges", "taylor_tree", "sv_tree", "reduced_set"}, default="auto"
         "exact" evaluates the whole sum and gives the labels of the float64 machine. "bounded" gives the same labels and
         stops a sum where the rest cannot change them: for few features and many support vectors, or for kernel
-        functions that take long. "taylor_tree" routes a row by dot
-        products to a leaf with a linear model, "sv_tree" by some ten kernel values to a leaf that makes a score of
-        them (any kernel on any objects, for kernels that take long), "reduced_set" sums over few vectors that stand in
-        for many; these three send rows they are not sure about to the exact engine. "auto" is "exact" for the time
-        being.
+        functions that take long. "hinges" evaluates a few dozen bent planes, fitted to the machine's scores,
+        "taylor_tree" routes a row by dot products to a leaf with a linear model, "sv_tree" by some ten kernel values to
+        a leaf that makes a score of them (any kernel on any objects, for kernels that take long), "reduced_set" sums
+        over few vectors that stand in for many; these four send rows they are not sure about to the exact engine.
+        "auto" is "exact" for the time being.
     agreement : float or None, default=0.999
         Share of labels that must agree with the exact machine, on data like the calibration rows. 1.0: only what is
         proven is settled without the exact engine ("taylor_tree" with the rbf kernel). None: nothing is sent on, and
@@ -65,13 +65,15 @@ def accelerate(
     **method_options
         Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
         are those of the float64 machine in every case. "bounded": those of `BoundedOptions` (``bound``, ``save``,
-        ``n_lists``, ``n_references``, ``shared``). "taylor_tree": those of `TreeOptions` (``leaf_size``, ``fit``,
-        ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``), and ``next_stage``
-        ("auto", "reduced_set" or None: what stands between the tree and the exact engine). "reduced_set": those of
+        ``n_lists``, ``n_references``, ``shared``). "hinges": those of `HingeOptions` (``n_hinges``, ``answers``,
+        ``oracle_rows``, ``max_epochs``) and ``next_stage``. "taylor_tree": those of `TreeOptions` (``leaf_size``,
+        ``fit``, ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``) and
+        ``next_stage`` ("auto", "reduced_set" or None: what stands between the stage and the exact engine).
+        "reduced_set": those of
         `ReducedSetOptions` (``n_basis``, ``basis``, ``coefficients``, ``weighting``, ``ridge``, ``max_iter``,
         ``oracle_rows``). "sv_tree": those of `SVTreeOptions` (``tree``, ``max_evals``, ``min_rows``, ``linear``,
         ``candidates``, ``shared``, ``prior_rows``, ``look_ahead``, ``prune``, ``n_starts``, ``scale``,
-        ``oracle_rows``). All three: ``tolerance``, the |error| of a regressor that counts as agreement.
+        ``oracle_rows``). All four: ``tolerance``, the |error| of a regressor that counts as agreement.
 
     Returns
     -------

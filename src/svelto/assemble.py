@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import fields, replace
+from functools import cache
 from time import perf_counter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -14,37 +14,36 @@ from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive
 from svelto._progress import steps
 from svelto._typing import Rows
-from svelto.calibrate import EXACT_FACTOR, Calibrator, gather_objects, gather_rows
+from svelto.calibrate import Calibrator, gather_objects, gather_rows, guard_for
 from svelto.cascade import Cascade
 from svelto.engines.certified import CertifiedTree, certify_leaves, check_certifiable, tree_share
 from svelto.engines.exact import ExactEngine, ValueEngine, build_exact
+from svelto.engines.hinges import HingeOptions, HingeStage, build_hinges, check_hinged
 from svelto.engines.reduced_set import check_reducible
-from svelto.engines.reduced_stage import SIZES, ReducedSet, ReducedSetOptions, build_reduced_set
+from svelto.engines.reduced_stage import ReducedSetOptions, build_reduced_set
 from svelto.engines.sv_tree import SVTree, SVTreeOptions, check_served
 from svelto.engines.sv_tree_build import build_sv_tree
 from svelto.engines.taylor_tree import TaylorTree, TreeOptions, build_taylor_tree, check_kernel
 from svelto.given_rows import read_rows
-from svelto.guarantee import Certificate, StageTrace
+from svelto.guarantee import Certificate
+from svelto.guard import Guard
 from svelto.machine import KernelMachine
+from svelto.oracle import FOR_HINGES, oracle_rows
 from svelto.report import Report
+from svelto.stage_search import Options, find_stages
 
 # Rows that cascade and exact engine are timed on for the report, and how often.
 TIMED_ROWS: Final = 4096
 TIMED_REPEATS: Final = 3
 # A Python kernel may take long: fewer rows, once.
 TIMED_OBJECTS: Final = 64
-# A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
-LEAST_REDUCTION: Final = 4
-NEXT_SIZE: Final = 192
-WORTH: Final = 0.9
-# ... and tried only where rows that are sent on make up this share of the cost.
-OPEN_SHARE: Final = 0.2
-
-Options: TypeAlias = TreeOptions | ReducedSetOptions | SVTreeOptions
+# Methods that a reduced set may follow.
+FOLLOWED: Final = ("hinges", "taylor_tree")
 OPTIONS: Final[dict[str, Any]] = {
     "taylor_tree": TreeOptions,
     "reduced_set": ReducedSetOptions,
     "sv_tree": SVTreeOptions,
+    "hinges": HingeOptions,
 }
 BUILDERS: Final[dict[type, Any]] = {
     TreeOptions: build_taylor_tree,
@@ -68,7 +67,7 @@ def assemble(
     """The engine and its report for an approximating method."""
     started = perf_counter()
     tolerance = options.pop("tolerance", None)
-    next_stage = options.pop("next_stage", "auto") if method == "taylor_tree" else None
+    next_stage = options.pop("next_stage", "auto") if method in FOLLOWED else None
     check_choice("next_stage", next_stage, ("auto", "reduced_set", None))
     own = read_options(method, options)
     _check_machine(machine, own, agreement)
@@ -90,6 +89,7 @@ def assemble(
         own = replace(own, max_bytes=tree_share(own.max_bytes, rows.shape[1], machine.n_scores))
     with steps(f"svelto {method}") as progress:
         calibrator: Calibrator | None = None
+        guard: Guard | None = None
         if agreement is not None and agreement < 1.0:
             progress("calibration rows")
             calibration = (
@@ -98,10 +98,32 @@ def assemble(
                 else gather_objects(machine, rows, given, 1.0 - agreement, confidence, seed)
             )
             rows = calibration.build
-            calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs)
+            if machine.kernel.has_native_code:
+                guard = guard_for(machine, rows, seed, n_jobs)
+            calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs, guard)
+
+        @cache
+        def oracle(wanted: int | Literal["auto"]) -> tuple[Any, Any]:
+            """Rows that hinges of all sizes are fitted to, and their scores."""
+            progress("scores of oracle rows")
+            made = oracle_rows(machine, rows, wanted, seed, np.random.default_rng([seed, 7]), n_jobs, FOR_HINGES)
+            return made, exact.scores(Query(made), n_jobs)
 
         def build(options: Options) -> Any:
-            return BUILDERS[type(options)](
+            if isinstance(options, HingeOptions):
+                known = oracle(options.oracle_rows)
+                return build_hinges(
+                    machine,
+                    rows,
+                    options,
+                    *known,
+                    with_errors=calibrator is not None,
+                    seed=seed,
+                    agreement=agreement,
+                    progress=progress,
+                    guard=guard,
+                )
+            stage = BUILDERS[type(options)](
                 machine,
                 rows,
                 options,
@@ -111,73 +133,29 @@ def assemble(
                 n_jobs=n_jobs,
                 progress=progress,
             )
+            return stage if guard is None or not isinstance(stage, TaylorTree) else replace(stage, guard=guard)
 
         certificate = None
         if calibrator is not None:
-            tried = [build(options) for options in _sizes(own, machine.n_sv)]
-            tried += [stage.without_map() for stage in tried if isinstance(stage, ReducedSet)]
-            progress("thresholds")
-            stages, certificate = _calibrated(calibrator, tried, next_stage, build)
+            stages, certificate = find_stages(calibrator, own, next_stage, build)
         else:
             stages = [build(own)]
         if agreement == 1.0:
             progress("proven bounds of the leaves")
             stages = [certify_leaves(stages[0], rows, seed, n_jobs)]
     thresholds = [1.0 if agreement == 1.0 else 0.0] if certificate is None else certificate.thresholds
-    engine = Cascade(machine, stages, thresholds, exact, tolerance)
+    if certificate is not None and certificate.is_exact:
+        guard = None  # no stage is asked
+    engine = Cascade(machine, stages, thresholds, exact, tolerance, guard)
     report = _report(engine, method, certificate, calibrator, rows, n_jobs, started)
     return engine, report
-
-
-def _calibrated(
-    calibrator: Calibrator, candidates: list[Any], next_stage: str | None, build: Any
-) -> tuple[list[Any], Certificate]:
-    """Stages with certified thresholds; a reduced set joins them where it is asked for, or where it pays."""
-    best = min((_priced(calibrator, [stage]) for stage in candidates), key=lambda priced: priced.cost)
-    machine = calibrator.machine
-    useful = machine.kernel.name != "linear" and machine.n_sv > LEAST_REDUCTION * NEXT_SIZE
-    open_cost = best.cost - best.stages[0].operations()
-    if next_stage == "reduced_set" or (next_stage == "auto" and useful and open_cost > OPEN_SHARE * best.cost):
-        second = build(ReducedSetOptions(n_basis=min(NEXT_SIZE, machine.n_sv)))
-        longer = min(
-            (_priced(calibrator, [*best.stages, after], best.traces) for after in (second, second.without_map())),
-            key=lambda priced: priced.cost,
-        )
-        if next_stage == "reduced_set" or longer.cost < WORTH * best.cost:
-            best = longer
-    if best.cost > calibrator.exact_cost / EXACT_FACTOR:
-        # What the stages settle does not pay for asking them: the exact engine alone is faster.
-        best = best._replace(thresholds=[math.inf] * len(best.stages))
-    return best.stages, calibrator.certify(best.traces, best.thresholds)
-
-
-class _Priced(NamedTuple):
-    """Stages, what they would do with the calibration rows, their thresholds, and the expected cost of a row."""
-
-    stages: list[Any]
-    traces: list[dict[str, StageTrace]]
-    thresholds: list[float]
-    cost: float
-
-
-def _priced(calibrator: Calibrator, stages: list[Any], known: list[dict[str, StageTrace]] | None = None) -> _Priced:
-    known = known or []
-    traces = [*known, *(calibrator.traces(stage) for stage in stages[len(known) :])]
-    return _Priced(stages, traces, *calibrator.choose(traces))
-
-
-def _sizes(options: Options, n_sv: int) -> list[Options]:
-    """The options to try: a reduced set of several sizes where its size is left open."""
-    if not isinstance(options, ReducedSetOptions) or options.n_basis != "auto":
-        return [options]
-    return [replace(options, n_basis=size) for size in SIZES if size == SIZES[0] or size < n_sv]
 
 
 def read_options(method: str, options: dict[str, Any]) -> Options:
     """The options of a method, checked."""
     kind = OPTIONS[method]
     names = tuple(field.name for field in fields(kind))
-    further = ("next_stage", "tolerance") if method == "taylor_tree" else ("tolerance",)
+    further = ("next_stage", "tolerance") if method in FOLLOWED else ("tolerance",)
     for name in options:
         if name not in names:
             raise TypeError(f"method={method!r} has no option {name!r}; it has: {', '.join((*names, *further))}.")
@@ -207,6 +185,10 @@ def _report(
     for stage in engine.stages:
         if isinstance(stage, TaylorTree | SVTree):
             details["leaves"] = stage.n_leaves
+        elif isinstance(stage, HingeStage):
+            details[stage.name] = stage.n_hinges
+            if machine.n_classes > 2:
+                details["hinges learned"] = "classes" if stage.by_class else "pair scores"
         else:
             details["basis vectors"] = stage.n_basis
     details["bytes"] = engine.nbytes
@@ -234,6 +216,7 @@ def _report(
         speedups={"exact engine": _speedup(engine, sample[:TIMED_OBJECTS] if objects else sample, n_jobs)},
         work={
             **{f"share settled by {name}": share for name, share in work["stages"].items()},
+            **({} if engine.guard is None else {"share sent on by the guard": work["guarded"]}),
             "dot products a row": work["dot_products_per_row"],
             "kernel evaluations a row": work["kernel_evaluations_per_row"],
         },
@@ -269,6 +252,8 @@ def _check_machine(machine: KernelMachine, options: Options, agreement: float | 
         return
     if isinstance(options, SVTreeOptions):
         check_served(machine, options)
+    elif isinstance(options, HingeOptions):
+        check_hinged(machine, options)
     else:
         check_reducible(machine)
     if agreement == 1.0:

@@ -13,7 +13,7 @@ has seen.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,9 +21,10 @@ from scipy import sparse
 from sklearn.utils import _safe_indexing
 
 from svelto._inputs import Query, n_rows_of
-from svelto._typing import FloatArray, IntArray, Rows
-from svelto.cascade import settled_labels
+from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto.cascade import answers_by_class, settled_labels
 from svelto.engines.exact import ExactEngine, ValueEngine
+from svelto.feature_blocks import features_read
 from svelto.guarantee import (
     Certificate,
     StageTrace,
@@ -34,6 +35,7 @@ from svelto.guarantee import (
     settled_wrong,
     widened,
 )
+from svelto.guard import Guard
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods, support_share
 from svelto.same_objects import object_share
@@ -57,6 +59,20 @@ LEAST_THRESHOLD: Final = 1e-6
 WIDEN: Final = 1.5
 # Where too few rows can show nothing, thresholds start from at least this many error scales.
 CAREFUL: Final = 3.0
+# Rows that are held back from a first guard, to see how far ordinary rows are from it: a share of all, at most so many.
+GUARD_SHARE: Final = 0.2
+GUARD_ROWS: Final = 10_000
+# ... and the share of them that its limits are raised for: nearly all, but wild ones among many are left out.
+GUARD_QUANTILE: Final = 0.9999
+# Rows on an edge of the box are ordinary (categories are nowhere else), and in single precision they look the same as
+# rows beyond it. So this share of the box's diagonal, eight units in the last place, is never too far.
+GUARD_EDGE: Final = 2.0**-20
+# Stand-ins lie about as far from the rows as these from each other, and the promise is checked on them: so the box may
+# be left by this quantile of the distances between neighbours, among at most so many rows. In many dimensions that is
+# more than the whole box, so it may not be more than this share of a typical feature's range.
+MARGIN_QUANTILE: Final = 0.9
+MARGIN_ROWS: Final = 20_000
+MARGIN_SHARE: Final = 0.2
 # Rows that reach the exact engine are close calls: about a third of them take its float64 tier too.
 EXACT_FACTOR: Final = 2.0
 # Thresholds that a multi-class row is tried at.
@@ -161,6 +177,51 @@ def gather_objects(
     return CalibrationRows(build, first, second, source, None if unknown else share)
 
 
+def guard_for(machine: KernelMachine, build: FloatArray, seed: int, n_jobs: int | None = None) -> Guard:
+    """The guard of the stages that are built on these rows.
+
+    How far ordinary rows are from a guard is seen on a fifth of the rows, which a first one is made without: the box is
+    left by so much, the radii are stretched and the limit along the directions is raised so far, that nearly all of
+    them are inside. The box may be left by as much as stand-ins do.
+    """
+    n = len(build)
+    held = np.zeros(n, dtype=bool)
+    size = min(max(int(GUARD_SHARE * n), 1), GUARD_ROWS)
+    held[np.random.default_rng([seed, 4]).choice(n, size=size, replace=False)] = True
+    first = Guard.around(machine, [build[~held]], seed, n_jobs)
+    new = build[held]
+    edge = GUARD_EDGE**2 * float(((first.high - first.low) ** 2).sum())
+    margin = _stand_in_margin(build, seed, n_jobs)
+    box_limit = max(_nearly_all(first.box_distances(new)), edge, margin * margin)
+    stretch = _nearly_all(np.maximum(first.ball_ratios(new), 1.0))
+    if not np.isfinite(stretch):
+        stretch = 1.0  # all balls are points: copies of a few rows
+    return replace(
+        first,
+        box_limit=min(box_limit, float(np.finfo(np.float64).max)),
+        sq_radii=first.sq_radii * stretch**2,
+        direction_limit=max(first.direction_limit, _nearly_all(first.direction_sums(new))),
+    ).including([new])
+
+
+def _stand_in_margin(build: FloatArray, seed: int, n_jobs: int | None) -> float:
+    """How far stand-ins may leave the box: a distance between neighbours, but a small part of the box."""
+    n = len(build)
+    low, high = build.min(axis=0), build.max(axis=0)
+    widths = (high - low)[high > low]
+    size = float(widths.max(initial=0.0))
+    if n < 2 or not 0.0 < size < np.inf:
+        return 0.0
+    rows = build[np.random.default_rng([seed, 5]).permutation(n)[:MARGIN_ROWS]]
+    near = Neighbourhoods((rows - low) / size, seed, n_jobs)  # in a unit that single precision can square
+    to_nearest = np.linalg.norm(near.X - near.X[near.neighbours[:, 0]], axis=1)
+    return min(float(np.quantile(to_nearest, MARGIN_QUANTILE)) * size, MARGIN_SHARE * float(np.median(widths)))
+
+
+def _nearly_all(values: FloatArray) -> float:
+    return float(np.quantile(values, GUARD_QUANTILE, method="higher"))
+
+
 def trace_stage(
     stage: Any,
     machine: KernelMachine,
@@ -171,6 +232,10 @@ def trace_stage(
     n_jobs: int | None,
 ) -> StageTrace:
     """At which threshold each row would leave this stage, and whether its answer would be wrong."""
+    if answers_by_class(stage):
+        plain, caution = stage.cautions(Query(rows), n_jobs)
+        wrong = (plain != exact_labels) & (plain >= 0)
+        return StageTrace(_held_back(caution, wrong), wrong, stage.operations())
     scores, errors = stage.scores(Query(rows), n_jobs)
     if machine.task == "regression":
         assert tolerance is not None
@@ -184,22 +249,27 @@ def trace_stage(
         with np.errstate(divide="ignore", invalid="ignore"):
             caution = np.nan_to_num(np.abs(scores[:, 0]) / errors[:, 0], nan=0.0, posinf=np.inf)
     else:
-        # Settled at a threshold means settled at every smaller one: the last rung that settles the row counts. Wrong
-        # rows get the next rung, so that rounding to rungs never lets one through.
-        last = np.zeros(len(scores), dtype=np.intp)
-        open_rows = np.arange(len(scores))
-        for rung, threshold in enumerate(GRID[1:], start=1):
-            settled = settled_labels(machine, scores[open_rows], threshold * errors[open_rows]) >= 0
-            open_rows = open_rows[settled]
-            last[open_rows] = rung
-            if not len(open_rows):
-                break
+        last = _last_rungs(machine, scores, errors)
         rungs = np.concatenate([GRID, [np.inf]])  # settled at the last rung: no threshold is known to hold the row back
         at_last = last == len(GRID) - 1
+        # Wrong rows get the next rung, so that rounding to rungs never lets one through.
         caution = rungs[np.where(wrong | at_last, last + 1, last)]
     caution[plain < 0] = 0.0  # a tie in the stage's own scores settles nothing
     wrong = wrong & (plain >= 0)
     return StageTrace(_held_back(caution, wrong), wrong, stage.operations())
+
+
+def _last_rungs(machine: KernelMachine, scores: FloatArray, errors: FloatArray) -> IndexArray:
+    """The last rung of the grid that settles each row.
+
+    Settled at a threshold means settled at every smaller one, so the rung is found by bisection.
+    """
+    low, high = np.zeros(len(scores), dtype=np.intp), np.full(len(scores), len(GRID) - 1)
+    while len(rows := np.flatnonzero(low < high)):
+        middle = (low[rows] + high[rows] + 1) // 2
+        settled = settled_labels(machine, scores[rows], GRID[middle][:, None] * errors[rows]) >= 0
+        low[rows], high[rows] = np.where(settled, middle, low[rows]), np.where(settled, high[rows], middle - 1)
+    return low
 
 
 def _held_back(caution: FloatArray, wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
@@ -222,6 +292,8 @@ class Calibrator:
         The promise.
     tolerance : float, optional
         |error| that counts as agreement, for regressors.
+    guard : Guard, optional
+        Marks rows that no stage will be asked about.
     """
 
     def __init__(
@@ -233,6 +305,7 @@ class Calibrator:
         confidence: float,
         tolerance: float | None = None,
         n_jobs: int | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.machine = machine
         self.rows = rows
@@ -244,13 +317,15 @@ class Calibrator:
         # In the unit of `Stage.operations`: multiply-adds, or kernel values where those are all that counts.
         self.exact_cost = float(machine.n_sv)
         if machine.kernel.has_native_code:
-            self.exact_cost *= EXACT_FACTOR * (rows.check.shape[1] + 16.0 + machine.dual_coef.shape[0])
+            self.exact_cost *= EXACT_FACTOR * (features_read(rows.check) + 16.0 + machine.dual_coef.shape[0])
         self._truth = {}
+        self._guarded: dict[str, Any] = {}
         for name, X in (("choose", rows.choose), ("check", rows.check)):
             labels = exact.labels(Query(X), n_jobs)[0]
             # Exact scores are only looked at where values count.
             values = exact.scores(Query(X), n_jobs) if machine.task == "regression" else np.empty((0, 0))
             self._truth[name] = values, labels
+            self._guarded[name] = np.zeros(len(labels), dtype=bool) if guard is None else guard(Query(X), n_jobs)
 
     @property
     def few(self) -> bool:
@@ -258,13 +333,13 @@ class Calibrator:
         return bool(n_rows_of(self.rows.check) < self.needed)
 
     def traces(self, stage: Any) -> dict[str, StageTrace]:
-        """What a stage would do with the rows of both sets."""
-        return {
-            name: trace_stage(
-                stage, self.machine, getattr(self.rows, name), *self._truth[name], self.tolerance, self.n_jobs
-            )
-            for name in ("choose", "check")
-        }
+        """What a stage would do with the rows of both sets; those that the guard marks are settled by none."""
+        found = {}
+        for name, guarded in self._guarded.items():
+            rows, truth = getattr(self.rows, name), self._truth[name]
+            trace = trace_stage(stage, self.machine, rows, *truth, self.tolerance, self.n_jobs)
+            found[name] = StageTrace(np.where(guarded, 0.0, trace.caution), trace.wrong & ~guarded, trace.cost)
+        return found
 
     def choose(self, traces: list[dict[str, StageTrace]]) -> tuple[list[float], float]:
         """Thresholds of a sequence of stages, and the expected cost of a row."""

@@ -2,7 +2,9 @@
 
 A stage gives a score and an error scale for each row. The row is settled there if every score that could still change
 the answer exceeds its error scale times the stage's threshold; otherwise it goes on. Thresholds are chosen and
-checked in `calibrate`; a threshold of zero settles everything, an infinite one nothing.
+checked in `calibrate`; a threshold of zero settles everything, an infinite one nothing. Rows that a guard marks are
+settled by no stage. A first stage may leave them open by itself (`guards_itself`); the guard then looks only at what
+that stage leaves open.
 
 Invariant: the answer for a row depends on the row alone.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from sklearn.utils import _safe_indexing
@@ -21,10 +23,15 @@ from svelto._inputs import Query, n_rows_of
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.exact import ExactEngine, Precision, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
+from svelto.guard import Guard
 from svelto.machine import KernelMachine
 
+# Where the guard keeps no more than this share of the rows, the first stage reads all of them where they are, and its
+# answers for those few are thrown away: copying the others would cost more (a tenth of a Taylor tree's time).
+FEW_GUARDED: Final = 0.1
+
 # Marks rows that must go straight to the exact engine, because no calibration row was like them.
-Guard = Callable[[Query], np.ndarray[Any, np.dtype[np.bool_]]]
+Marker = Callable[[Query], np.ndarray[Any, np.dtype[np.bool_]]]
 
 
 class Stage(Protocol):
@@ -47,6 +54,16 @@ class Stage(Protocol):
 
     def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
         """Operations a row by name: kernel evaluations, dot products, depth."""
+
+
+def answers_by_class(stage: Any) -> bool:
+    """Whether a stage knows labels and how sure it is of them, but not the machine's scores."""
+    return bool(getattr(stage, "by_class", False))
+
+
+def guards_itself(stage: Any) -> bool:
+    """Whether a stage leaves every row open that the guard would mark."""
+    return bool(getattr(stage, "guards_itself", False))
 
 
 def settled_labels(machine: KernelMachine, scores: FloatArray, bounds: FloatArray) -> IntArray:
@@ -72,7 +89,7 @@ class Cascade:
         Answers what is left.
     tolerance : float, optional
         Regression: a value is settled where its error scale times the threshold is within this.
-    guard : callable, optional
+    guard : Guard or callable, optional
         Marks rows that no stage may answer.
     """
 
@@ -83,7 +100,7 @@ class Cascade:
         thresholds: list[float],
         exact: ExactEngine | ValueEngine,
         tolerance: float | None = None,
-        guard: Guard | None = None,
+        guard: Guard | Marker | None = None,
     ) -> None:
         self.machine = machine
         self.stages = stages
@@ -94,21 +111,27 @@ class Cascade:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all stages and of the exact engine."""
-        return int(self.exact.nbytes + sum(stage.nbytes for stage in self.stages))
+        """Bytes of all stages, of the exact engine and of the guard."""
+        own = self.guard.nbytes if isinstance(self.guard, Guard) else 0
+        return int(self.exact.nbytes + sum(stage.nbytes for stage in self.stages) + own)
 
     def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
         """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
         n = n_rows_of(query.rows)
         out: IntArray | None = None
-        waiting, kept = self._admitted(query)
+        gate = _Gate(self.guard, query, n_jobs)
+        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
         settled = []
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            if len(waiting) and threshold < math.inf:
+                waiting, kept = gate.before(stage, waiting, kept)
             before = len(waiting)
             if before and threshold < math.inf:
-                found = stage.settle(_take(query, waiting, n), threshold, n_jobs)
-                if out is None and before == n:
-                    out, waiting = found, np.flatnonzero(found < 0)
+                in_place = out is None and len(kept) <= FEW_GUARDED * n
+                found = stage.settle(query if in_place else _take(query, waiting, n), threshold, n_jobs)
+                if in_place:
+                    found[kept] = -2  # neither settled nor waiting for the next stage
+                    out, waiting = found, np.flatnonzero(found == -1)
                 else:
                     out = np.full(n, -1, dtype=np.int32) if out is None else out
                     out[waiting] = found
@@ -131,12 +154,16 @@ class Cascade:
             return self.exact.scores(query, n_jobs, precision)
         n = n_rows_of(query.rows)
         out = np.empty((n, self.machine.n_scores))
-        waiting, kept = self._admitted(query)
+        gate = _Gate(self.guard, query, n_jobs)
+        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
-            if not len(waiting) or threshold == math.inf:
+            if not len(waiting) or threshold == math.inf or answers_by_class(stage):
                 continue
+            waiting, kept = gate.before(stage, waiting, kept)
+            if not len(waiting):
+                break
             scores, errors = stage.scores(_take(query, waiting, n), n_jobs)
-            settled = self._settled(scores, errors, threshold)
+            settled = self._settled_by(stage, scores, errors, threshold)
             out[waiting[settled]] = scores[settled]
             waiting = waiting[~settled]
         rest = np.sort(np.concatenate([waiting, kept])) if len(kept) else waiting
@@ -146,8 +173,14 @@ class Cascade:
 
     def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
         """Labels of a small, already checked float array on this thread; None where a row cannot be read."""
+        if self.thresholds[0] == math.inf and isinstance(self.exact, ExactEngine) and len(self.stages) == 1:
+            return self.exact.predict_one_block(X)
         scale = self.machine.scaling is not None
-        if self.guard is not None or self.thresholds[0] == math.inf:
+        first_guards = isinstance(self.guard, Guard) and guards_itself(self.stages[0])
+        marked = 0 if first_guards else self._count_marked(X)
+        if marked < 0:
+            return None
+        if marked or self.thresholds[0] == math.inf:
             return self.labels(Query(X, scale), 1)[0] if np.isfinite(X).all() else None
         out: IntArray
         out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
@@ -156,6 +189,9 @@ class Cascade:
         if n_open < 0:
             return None
         waiting = np.flatnonzero(out < 0)
+        if first_guards and min(self.thresholds[1:], default=math.inf) < math.inf and self._count_marked(X[waiting]):
+            out[waiting] = self.labels(Query(X[waiting], scale), 1)[0]
+            return out
         for stage, threshold in zip(self.stages[1:], self.thresholds[1:], strict=True):
             if threshold < math.inf and len(waiting):
                 out[waiting] = stage.settle(Query(X[waiting], scale), threshold, 1)
@@ -169,29 +205,48 @@ class Cascade:
         return out
 
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
-        """Share of rows settled by each stage, and operations a row."""
+        """Share of rows settled by each stage and by the exact engine, operations a row.
+
+        Rows that the guard sends on are the exact engine's; "guarded" says how large their share is.
+        """
         n = n_rows_of(query.rows)
-        waiting, kept = self._admitted(query)
+        gate = _Gate(self.guard, query, n_jobs)
+        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
         result: dict[str, Any] = {
             "rows": n,
             "stages": {},
+            "guarded": 0.0,
             "kernel_evaluations_per_row": 0.0,
             "dot_products_per_row": 0.0,
         }
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
+            if len(waiting) and threshold < math.inf:
+                waiting, kept = gate.before(stage, waiting, kept)
             before = len(waiting)
             if before and threshold < math.inf:
                 part = _take(query, waiting, n)
-                scores, errors = stage.scores(part, n_jobs)
-                waiting = waiting[~self._settled(scores, errors, threshold)]
+                if answers_by_class(stage):
+                    waiting = waiting[stage.settle(part, threshold, n_jobs) < 0]
+                else:
+                    scores, errors = stage.scores(part, n_jobs)
+                    waiting = waiting[~self._settled_by(stage, scores, errors, threshold)]
                 for name, value in stage.cost(part, n_jobs).items():
                     result[name] = result.get(name, 0.0) + before / n * value
             result["stages"][stage.name] = (before - len(waiting)) / n
+        waiting, kept = gate.close(waiting, kept)
+        result["guarded"] = len(kept) / n
         left = (len(waiting) + len(kept)) / n
         result["stages"]["exact"] = left
         if self.machine.kernel.name != "linear":
             result["kernel_evaluations_per_row"] += left * self.machine.n_sv
         return result
+
+    def _settled_by(
+        self, stage: Any, scores: FloatArray, errors: FloatArray, threshold: float
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        settled = self._settled(scores, errors, threshold)
+        # Rows that a stage does not know are open at every threshold.
+        return settled & np.isfinite(errors).all(axis=1) if guards_itself(stage) else settled
 
     def _settled(self, scores: FloatArray, errors: FloatArray, threshold: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
         bounds = threshold * errors if threshold > 0.0 else np.zeros_like(errors)
@@ -200,13 +255,36 @@ class Cascade:
             return np.asarray((bounds <= limit).all(axis=1) & np.isfinite(scores).all(axis=1))
         return np.asarray(settled_labels(self.machine, scores, bounds) >= 0)
 
-    def _admitted(self, query: Query) -> tuple[IndexArray, IndexArray]:
-        """Rows that the stages may answer, and those that the guard keeps for the exact engine."""
-        rows = np.arange(n_rows_of(query.rows))
+    def _count_marked(self, X: np.ndarray[Any, Any]) -> int:
+        """How many rows of a small array the guard may mark; -1 where one cannot be read."""
         if self.guard is None:
-            return rows, rows[:0]
-        marked = np.asarray(self.guard(query), dtype=bool)
-        return rows[~marked], rows[marked]
+            return 0
+        return self.guard.count_one_block(X) if isinstance(self.guard, Guard) else 1
+
+
+class _Gate:
+    """Lets the guard look at the rows of a query once: before the first stage, or after it if that guards itself."""
+
+    def __init__(self, guard: Guard | Marker | None, query: Query, n_jobs: int | None) -> None:
+        self.guard = guard
+        self.query = query
+        self.n_jobs = n_jobs
+        self.first = True
+
+    def before(self, stage: Any, waiting: IndexArray, kept: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """Rows that the stage may be asked about, and those that are kept for the exact engine."""
+        skips = self.first and isinstance(self.guard, Guard) and guards_itself(stage)
+        self.first = False
+        return (waiting, kept) if skips else self.close(waiting, kept)
+
+    def close(self, waiting: IndexArray, kept: IndexArray) -> tuple[IndexArray, IndexArray]:
+        """The same behind the last stage."""
+        if self.guard is None or not len(waiting):
+            return waiting, kept
+        part = _take(self.query, waiting, n_rows_of(self.query.rows))
+        marked = self.guard(part, self.n_jobs) if isinstance(self.guard, Guard) else self.guard(part)
+        self.guard = None
+        return (waiting[~marked], waiting[marked]) if marked.any() else (waiting, kept)
 
 
 def _take(query: Query, rows: IndexArray, n: int) -> Query:

@@ -1,9 +1,12 @@
 """Rows to ask the exact machine about: the machine is a free oracle, so there can be as many as a method needs.
 
-Two kinds, both made from a row and others near it (near: in the same small cell of a metric tree):
+Two kinds, both made from a row and others near it:
 
     between   x + u (a - x), u in (0, 1): interpolation, inside the data
     shifted   x + s (a - b): the row moved as its neighbours differ from each other
+
+Features that are no numbers like any other (`feature_blocks`) are not moved: they take the value of the row or of one
+of its neighbours, whole categories at once.
 
 *Stand-ins* are shifted rows for a special purpose. A machine's own training rows are no sample of what it will be
 asked: every support vector pulls the score at its own place towards its label, so near it the score is larger, and
@@ -15,31 +18,39 @@ new rows.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from svelto import _core
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IndexArray, Rows
 from svelto.engines.arrays import padded_rows
 from svelto.engines.exact import instruction_level
+from svelto.feature_blocks import FeatureBlocks, Flags
 from svelto.machine import KernelMachine
 
-# Rows of a cell of neighbours; a difference of two of them is a typical small step.
+# Rows of a tree's cell; cells beside each other in the tree's order are mostly, but not always, near each other.
 CELL_ROWS: Final = 8
+# So a row's neighbours are the nearest of those that stand this close to it in the order, before and after it.
+WINDOW: Final = 16
+NEIGHBOURS: Final = 8
+BAND_ROWS: Final = 128
+# A copy of a row is its neighbour only where there are not enough others.
+COPY: Final = 1e300
+# Categories of a shifted row that come from its neighbours, at most.
+MOST_SWAPPED: Final = 2.0 / 3.0
 # Probe rows and steps of the search for the stand-ins' step.
 PROBE_ROWS: Final = 256
 BISECTIONS: Final = 7
-# Oracle rows for each row, as far as the exact engine answers them within about a second or two.
-ORACLE_FACTOR: Final = 4
-# Few rows of many features leave every leaf thin: at least this many for each feature.
-ORACLE_PER_FEATURE: Final = 800
+# What the exact engine answers within about a second or two.
 ORACLE_OPERATIONS: Final = 1.5e11
 ORACLE_SCORES: Final = 20_000_000
-# Step of shifted oracle rows; half of the rows made up are between neighbours, half are shifted.
-SHIFT_STEP: Final = 0.7
+# A step that goes a little beyond what new rows take.
+SHIFT_STEP: Final = 1.0
 # Rows closer than this, in units of a typical row's distance from the mean, are copies.
 SAME: Final = 1e-5
 # Rows and support vectors that are looked for among each other.
@@ -47,7 +58,7 @@ SHARE_ROWS: Final = 500
 
 
 class Neighbourhoods:
-    """Rows in the order of the cells of a metric tree, so that neighbours stand together.
+    """Rows with neighbours: the nearest among those that stand close in the order of a metric tree's cells.
 
     Parameters
     ----------
@@ -57,6 +68,15 @@ class Neighbourhoods:
         Of the tree's random starts.
     n_jobs : int, optional
         Threads.
+
+    Attributes
+    ----------
+    X : ndarray of shape (n, d)
+        The rows in the tree's order.
+    neighbours : ndarray of shape (n, k)
+        Numbers of each row's neighbours in that order, nearest first.
+    blocks : FeatureBlocks
+        Which features are categories, and which of these change together.
     """
 
     def __init__(self, X: FloatArray, seed: int, n_jobs: int | None = None) -> None:
@@ -64,24 +84,54 @@ class Neighbourhoods:
         level, threads = instruction_level(), thread_count(n_jobs)
         tree = _core.build_tree(rows, CELL_ROWS, 0, 0, 256, 0.0, seed, threads, level)
         self.X: FloatArray = X[tree["order"]]
+        self.neighbours: IndexArray = _nearest_in_order(self.X)
+        self.blocks = FeatureBlocks.of(self.X)
 
     def between(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """Rows between a row and a neighbour."""
+        """Rows between a row and a neighbour; their categories are the one's or the other's."""
         i, a, _ = self._draw(n, rng)
-        rows: FloatArray = self.X[i] + rng.random((n, 1)) * (self.X[a] - self.X[i])
-        return rows
+        row, other, share = self.X[i], self.X[a], rng.random((n, 1))
+        moved = row + share * (other - row)
+        if self.blocks.all_smooth:
+            return moved
+        mine = rng.random((n, self.blocks.n_blocks))[:, self.blocks.block] >= share
+        return self.blocks.likely(row, moved, other, choice=np.where(mine, row, other), rng=rng)
 
     def shifted(self, n: int, step: float, rng: np.random.Generator, of: IndexArray | None = None) -> FloatArray:
-        """Rows moved by `step` times the difference of two neighbours; `of` says which rows, else they are drawn."""
-        i, a, b = self._draw(n, rng, of)
-        rows: FloatArray = self.X[i] + step * (self.X[a] - self.X[b])
+        """Rows moved by `step` times the difference of two neighbours; `of` says which rows, else they are drawn.
+
+        Categories cannot be moved a little: a share of them, step^2 up to two thirds, is taken from neighbours, so that
+        the expected squared distance grows as that of the other features does.
+        """
+        return self._moved(self._draw(n, rng, of), step, rng)
+
+    def _moved(
+        self, drawn: tuple[IndexArray, IndexArray, IndexArray], step: float, rng: np.random.Generator
+    ) -> FloatArray:
+        row, one, other = (self.X[which] for which in drawn)
+        moved = row + step * (one - other)
+        if self.blocks.all_smooth:
+            return moved
+        choice = np.where(self._swapped(len(row), step, rng), self._from_neighbours(drawn[0], rng), row)
+        return self.blocks.likely(row, moved, one, other, choice=choice, rng=rng)
+
+    def _swapped(self, n: int, step: float, rng: np.random.Generator) -> Flags:
+        """Which features of n rows come from a neighbour, whole blocks at once."""
+        return (rng.random((n, self.blocks.n_blocks)) < min(step * step, MOST_SWAPPED))[:, self.blocks.block]
+
+    def _from_neighbours(self, i: IndexArray, rng: np.random.Generator) -> FloatArray:
+        """Rows whose blocks come from neighbours, each from its own: one neighbour for all would be the result."""
+        drawn = rng.integers(self.neighbours.shape[1], size=(len(i), self.blocks.n_blocks))
+        source = np.take_along_axis(self.neighbours[i], drawn, axis=1)[:, self.blocks.block]
+        rows: FloatArray = self.X[source, np.arange(self.X.shape[1])]
         return rows
 
     def stand_in_step(self, rng: np.random.Generator) -> float:
         """The step at which shifted rows are as far from the nearest row as the rows are from each other."""
         n = len(self.X)
         probe = rng.choice(n, size=min(n, PROBE_ROWS), replace=False)
-        X = self.X - np.median(self.X, axis=0)  # distances stay, and digits are not lost to a common offset
+        centre = np.median(self.X, axis=0)
+        X = self.X - centre  # distances stay, and digits are not lost to a common offset
         norms = np.einsum("ij,ij->i", X, X)
         # Copies of a row would make the distance to "another" row zero, and the stand-in a copy as well.
         same = SAME**2 * float(np.median(norms))
@@ -100,11 +150,11 @@ class Neighbourhoods:
             return 0.0
         wanted = float(np.median(own))
         low, high = 0.0, 2.0
-        i, a, b = self._draw(len(probe), rng, probe)
-        difference = X[a] - X[b]
+        drawn, seed = self._draw(len(probe), rng, probe), int(rng.integers(2**31))
         for _ in range(BISECTIONS):
             step = 0.5 * (low + high)
-            if float(np.median(nearest(X[i] + step * difference, None))) < wanted:
+            moved = self._moved(drawn, step, np.random.default_rng(seed)) - centre
+            if float(np.median(nearest(moved, None))) < wanted:
                 low = step
             else:
                 high = step
@@ -113,12 +163,43 @@ class Neighbourhoods:
     def _draw(
         self, n: int, rng: np.random.Generator, of: IndexArray | None = None
     ) -> tuple[IndexArray, IndexArray, IndexArray]:
-        size = len(self.X)
-        i = rng.integers(size, size=n) if of is None else of
-        near = [np.clip(i + rng.integers(-CELL_ROWS, CELL_ROWS + 1, size=n), 0, size - 1) for _ in range(2)]
+        i = rng.integers(len(self.X), size=n) if of is None else of
+        k = self.neighbours.shape[1]
         # Two different neighbours: a difference of zero would give the row itself.
-        other = np.where(near[1] == near[0], np.where(near[0] > 0, near[0] - 1, near[0] + 1), near[1])
-        return i, near[0], np.minimum(other, size - 1)
+        one = rng.integers(k, size=n)
+        other = (one + 1 + rng.integers(max(k - 1, 1), size=n)) % k
+        return i, self.neighbours[i, one], self.neighbours[i, other]
+
+
+def _nearest_in_order(X: FloatArray) -> IndexArray:
+    """The nearest rows to each among those up to `WINDOW` before and after it; copies of it come last."""
+    n, window = len(X), min(WINDOW, len(X) - 1)
+    k = min(NEIGHBOURS, max(n - 1, 1))
+    centred = X - X.mean(axis=0)
+    norms = np.einsum("ij,ij->i", centred, centred)
+    same = SAME**2 * float(np.median(norms))
+    found: IndexArray = np.zeros((n, k), dtype=np.intp)
+    with threadpool_limits(limits=1, user_api="blas"):  # products too small to share
+        for start in range(0, n, BAND_ROWS):
+            rows = slice(start, min(start + BAND_ROWS, n))
+            first, last = max(start - window, 0), min(rows.stop + window, n)
+            sq = norms[rows, None] + norms[None, first:last] - 2.0 * (centred[rows] @ centred[first:last].T)
+            away = np.abs(np.arange(first, last)[None, :] - np.arange(start, rows.stop)[:, None])
+            sq[sq <= same] = COPY
+            sq[(away > window) | (away == 0)] = np.inf
+            found[rows] = first + _smallest_first(sq, k)
+    return found
+
+
+def _smallest_first(values: FloatArray, k: int) -> IndexArray:
+    """Places of the k smallest values of each row, in their order; of equal ones the first."""
+    if k < values.shape[1]:
+        places = np.sort(np.argpartition(values, k - 1, axis=1)[:, :k], axis=1)
+    else:
+        places = np.broadcast_to(np.arange(values.shape[1]), values.shape)
+    order = np.argsort(np.take_along_axis(values, places, axis=1), axis=1, kind="stable")
+    found: IndexArray = np.take_along_axis(places, order, axis=1)
+    return found
 
 
 def support_share(machine: KernelMachine, X: Rows) -> float:
@@ -156,6 +237,33 @@ def _found(sample: FloatArray, among: Rows, centre: FloatArray) -> float:
     return float(found.mean())
 
 
+@dataclass(frozen=True)
+class OracleNeeds:
+    """How many oracle rows a method wants, where that is left to it, and of which kind.
+
+    Attributes
+    ----------
+    per_row, least, per_feature : int
+        Rows made up for each given one, at least, and for each feature; the largest of the three counts.
+    between : float
+        Share of them that is between neighbours; the others are shifted.
+    step : float
+        Step of those that are shifted.
+    """
+
+    per_row: int
+    least: int
+    per_feature: int
+    between: float
+    step: float
+
+
+# Few rows of many features leave every leaf of a tree thin, so these ask for some rows for each feature.
+FOR_LEAVES: Final = OracleNeeds(per_row=4, least=20_000, per_feature=800, between=0.5, step=SHIFT_STEP)
+# Hinges see every row several times, and learn what they see: rows between others are too easy for them.
+FOR_HINGES: Final = OracleNeeds(per_row=8, least=100_000, per_feature=0, between=0.0, step=0.7)
+
+
 def oracle_rows(
     machine: KernelMachine,
     X: FloatArray,
@@ -163,19 +271,25 @@ def oracle_rows(
     seed: int,
     rng: np.random.Generator,
     n_jobs: int | None,
+    needs: OracleNeeds = FOR_LEAVES,
 ) -> FloatArray:
-    """The given rows and rows made of them, half between neighbours and half around them."""
-    n = len(X)
+    """The given rows and rows made of them; "auto": as needed, as far as the exact engine answers them in seconds."""
+    n, d = X.shape
     if wanted == "auto":
-        per_row = machine.n_sv * (X.shape[1] + 16.0 + machine.dual_coef.shape[0])
-        most = min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)
-        extra = int(min(max(ORACLE_FACTOR * n, 20_000, ORACLE_PER_FEATURE * X.shape[1]), max(most - n, 0)))
+        most = affordable_rows(machine, d)
+        extra = min(max(needs.per_row * n, needs.least, needs.per_feature * d), max(most - n, 0))
         if n > most:
-            X = X[rng.choice(n, size=max(int(most), 1), replace=False)]
+            X = X[rng.choice(n, size=most, replace=False)]
     else:
         extra = int(wanted)
     if extra == 0 or n < 2:
         return X
     near = Neighbourhoods(X, seed, n_jobs)
-    half = extra // 2
-    return np.concatenate([X, near.between(half, rng), near.shifted(extra - half, SHIFT_STEP, rng)])
+    n_between = int(needs.between * extra)
+    return np.concatenate([X, near.between(n_between, rng), near.shifted(extra - n_between, needs.step, rng)])
+
+
+def affordable_rows(machine: KernelMachine, n_features: int) -> int:
+    """Rows whose scores the exact engine gives within about a second or two, and memory holds."""
+    per_row = machine.n_sv * (n_features + 16.0 + machine.dual_coef.shape[0])
+    return max(int(min(ORACLE_OPERATIONS / per_row, ORACLE_SCORES / machine.n_scores)), 1)

@@ -207,7 +207,11 @@ class Predictor:
         return bounds if machine.n_classes < 3 else np.abs(self._sorted_pairs(bounds))
 
     def work(self, X: Any) -> dict[str, Any]:
-        """What predicting X costs: share of rows settled by each stage, and operations a row."""
+        """What predicting X costs: share of rows settled by each stage, and operations a row.
+
+        With a statistical promise "guarded" is the share of rows unlike those it was calibrated on, which the exact
+        engine answers.
+        """
         return self._engine.work(self._query(X), self.n_jobs)
 
     # -- facts -----------------------------------------------------------------------------------------------

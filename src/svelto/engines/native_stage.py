@@ -68,3 +68,14 @@ def stage_scores(native: Any, query: Query, outputs: Sequence[Any], n_jobs: int 
         else:
             outcome = native.scores_dense(part, *to, query.scale, threads)
         check_outcome(outcome, query.rows, start)
+
+
+def stage_cautions(native: Any, query: Query, labels: IntArray, cautions: Any, n_jobs: int | None) -> None:
+    """Fill in labels, and the caution below which each is given."""
+    for start, part, threads in pieces(query.rows, n_jobs):
+        to = [array[start : start + part.shape[0]] for array in (labels, cautions)]
+        if sparse.issparse(part):
+            outcome = native.caution_csr(part.data, part.indices, part.indptr, *to, threads)
+        else:
+            outcome = native.caution_dense(part, *to, query.scale, threads)
+        check_outcome(outcome, query.rows, start)

@@ -28,7 +28,7 @@ from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.sv_tree import DEFAULT_EVALS, SVTreeOptions
 from svelto.engines.taylor_tree import Scorer
 from svelto.machine import KernelMachine
-from svelto.oracle import ORACLE_FACTOR, Neighbourhoods, oracle_rows
+from svelto.oracle import FOR_LEAVES, Neighbourhoods, oracle_rows
 from svelto.path_tree import unit_of
 
 Values = NDArray[np.float32]
@@ -125,7 +125,7 @@ def from_vectors(
         vectors = vectors[np.sort(rng.choice(machine.n_sv, size=most, replace=False))]
         limit = int(np.clip(min(MOST_VALUES // most, MOST_ROW_BYTES // (8 * X.shape[1])), 1000, MOST_GROW_ROWS))
         X = _at_most(X, limit, rng)
-        extra = min(max(ORACLE_FACTOR * len(X), FEWEST_MADE), limit - len(X))
+        extra = min(max(FOR_LEAVES.per_row * len(X), FEWEST_MADE), limit - len(X))
         extra = extra if options.oracle_rows == "auto" else options.oracle_rows
         rows = oracle_rows(machine, X, extra, seed, rng, n_jobs)
     exact = score(rows)

@@ -27,6 +27,7 @@ from svelto.engines.gradient import DIFFERENTIABLE, values_and_gradients
 from svelto.engines.leaf_models import FIT_SHARE, RIDGE, error_scales, reaches, refine, sign_weights
 from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
+from svelto.guard import Guard
 from svelto.machine import KernelMachine
 from svelto.oracle import oracle_rows
 
@@ -117,11 +118,14 @@ class TaylorTree:
         The machine it answers for.
     arrays : dict
         What native code reads.
+    guard : Guard, optional
+        Rows that it does not know are left open.
     """
 
     machine: KernelMachine
     arrays: dict[str, Any]
     name: str = "taylor_tree"
+    guard: Guard | None = None
     _native: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -130,13 +134,16 @@ class TaylorTree:
             self.arrays[key] = aligned(self.arrays[key], np.float32)
         shape = {**self.arrays, **(_for_stored_rows(self.arrays) if self.arrays["stored"] else {})}
         add_scaling(shape, self.machine)
+        if self.guard is not None:
+            shape["guard"] = self.guard.in_single_precision(self.arrays["shift"])
         self._native = _core.TreeStage(shape, instruction_level())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"machine": self.machine, "arrays": self.arrays, "name": self.name}
+        return {"machine": self.machine, "arrays": self.arrays, "name": self.name, "guard": self.guard}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.machine, self.arrays, self.name = state["machine"], dict(state["arrays"]), state["name"]
+        self.guard = state["guard"]
         self.__post_init__()
 
     @property
@@ -147,6 +154,11 @@ class TaylorTree:
         # Rows are shifted before they are walked; the offsets here are for rows as they are.
         offsets = a["offsets"] - (normals.astype(np.float64) @ a["shift"]).astype(np.float32)
         return Tree(normals, offsets, a["children"])
+
+    @property
+    def guards_itself(self) -> bool:
+        """Whether rows that the guard does not know are left open."""
+        return self.guard is not None
 
     @property
     def n_leaves(self) -> int:

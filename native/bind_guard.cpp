@@ -1,0 +1,111 @@
+// The guard of a cascade, for Python: checks shapes once, lets the interpreter go, computes nothing.
+#include <cmath>
+#include <vector>
+
+#include "binding.hpp"
+#include "guard.hpp"
+
+namespace svelto::binding {
+namespace {
+
+using Marks = nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// `far` is what the guard points to besides the arrays of its fields.
+Guard read_guard(const nb::dict& fields, std::vector<std::int32_t>& far) {
+    Guard g;
+    g.d = get<int>(fields, "d");
+    g.n_balls = get<int>(fields, "n_balls");
+    g.box_limit = get<double>(fields, "box_limit");
+    require(g.d >= 1 && g.d < (1 << 30), "d is out of range");
+    require(g.box_limit >= 0.0 && std::isfinite(g.box_limit), "box_limit is negative or not finite");
+    require(g.n_balls >= 1 && g.n_balls <= kGuardLanes, "the number of balls is out of range");
+    g.padded = (g.d + kGuardLanes - 1) / kGuardLanes * kGuardLanes;
+    g.low = aligned<double>(fields, "low", g.padded);
+    g.high = aligned<double>(fields, "high", g.padded);
+    far.clear();
+    for (int k = 0; k < g.padded; ++k) {
+        if (k < g.d) {
+            require(std::isfinite(g.low[k]) && std::isfinite(g.high[k]), "the box is not finite");
+            if (!(g.low[k] <= 0.0 && g.high[k] >= 0.0)) far.push_back(k);
+        } else {
+            require(g.low[k] == -INFINITY && g.high[k] == INFINITY, "the padding of the box is bounded");
+        }
+    }
+    far.push_back(g.d);
+    g.far = far.data();
+    g.centres = aligned<double>(fields, "centres", std::int64_t{g.n_balls} * g.padded);
+    g.limit = array<double>(fields, "limit", g.n_balls);
+    g.columns = aligned<double>(fields, "columns", std::int64_t{g.d} * kGuardLanes);
+    g.shifted_limit = array<double>(fields, "shifted_limit", kGuardLanes);
+    g.direction_limit = get<double>(fields, "direction_limit");
+    require(g.direction_limit >= 0.0, "direction_limit is negative or no number");
+    g.directed = std::isfinite(g.direction_limit);
+    if (g.directed) {
+        g.directions = aligned<double>(fields, "directions", std::int64_t{g.d} * kGuardLanes);
+        g.offset = aligned<double>(fields, "offset", kGuardLanes);
+    }
+    if (get<int>(fields, "scaling_form") == 0) return g;
+    g.before = aligned<double>(fields, "before", g.padded);
+    g.factor = aligned<double>(fields, "factor", g.padded);
+    g.after = aligned<double>(fields, "after", g.padded);
+    g.clip_low = get<double>(fields, "scaling_low");
+    g.clip_high = get<double>(fields, "scaling_high");
+    return g;
+}
+
+class GuardObject {
+  public:
+    GuardObject(nb::dict fields, const std::string& level)
+        : fields_(std::move(fields)),
+          guard_(read_guard(fields_, far_)),
+          hot_(level_table(level)),
+          scaling_(read_scaling(fields_, guard_.d)) {}
+    GuardObject(const GuardObject&) = delete;
+    GuardObject& operator=(const GuardObject&) = delete;
+
+    StageTuple mark_dense(const AnyMatrix& X, Marks out, bool scale, int n_threads) const {
+        return mark(prepared(dense_source(X), scale), out, n_threads);
+    }
+    StageTuple mark_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Marks out,
+                        int n_threads) const {
+        return mark(csr_source(data, indices, row_start, guard_.d), out, n_threads);
+    }
+    int count_dense(const AnyMatrix& X) const {
+        const RowSource rows = prepared(dense_source(X), true);
+        return count_outside(guard_, hot_, rows);  // a few rows: letting the interpreter go would cost more than they
+    }
+
+  private:
+    RowSource prepared(RowSource rows, bool scale) const {
+        require(rows.d == guard_.d, "rows and guard disagree in width");
+        if (scale) rows.scaling = scaling_;
+        return rows;
+    }
+    StageTuple mark(const RowSource& rows, Marks& out, int n_threads) const {
+        require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
+        static_assert(sizeof(bool) == sizeof(std::uint8_t));
+        auto* marks = reinterpret_cast<std::uint8_t*>(out.data());
+        const nb::gil_scoped_release nogil;
+        return as_tuple(mark_rows(guard_, hot_, rows, n_threads, marks));
+    }
+
+    nb::dict fields_;
+    std::vector<std::int32_t> far_;
+    Guard guard_;
+    const HotTable& hot_;
+    RowScaling scaling_;
+};
+
+}  // namespace
+
+void bind_guard(nb::module_& m) {
+    m.attr("GUARD_LANES") = kGuardLanes;
+    nb::class_<GuardObject>(m, "Guard")
+        .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
+        .def("mark_dense", &GuardObject::mark_dense, "X"_a.noconvert(), "out"_a.noconvert(), "scale"_a, "n_threads"_a)
+        .def("mark_csr", &GuardObject::mark_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a)
+        .def("count_dense", &GuardObject::count_dense, "X"_a.noconvert());
+}
+
+}  // namespace svelto::binding

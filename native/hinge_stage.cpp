@@ -1,0 +1,213 @@
+#include "hinge_stage.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "stage_vote.hpp"
+
+namespace svelto {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A label and by how much it wins against the next one.
+struct Margin {
+    int label = kUndecided;
+    double value = 0.0;
+};
+
+// The smallest caution that does not settle a margin: bound(caution) grows with the caution and is about
+// caution * error. Rounding makes the quotient miss it by a step or two.
+template <class Bound>
+double smallest_open_caution(double margin, double error, Bound bound) {
+    if (!(margin > 0.0)) return 0.0;
+    double caution = margin / error;
+    while (caution < kInfinity && bound(caution) < margin) caution = std::nextafter(caution, kInfinity);
+    for (double less = caution; caution > 0.0; caution = less) {
+        less = std::nextafter(caution, 0.0);
+        if (bound(less) < margin) break;
+    }
+    return caution;
+}
+
+// The largest float at or below x: a float is above one exactly where it is above the other.
+float float_below(double x) {
+    const float near = static_cast<float>(x);
+    return static_cast<double>(near) > x ? std::nextafter(near, -std::numeric_limits<float>::infinity()) : near;
+}
+
+// labels[i] where |scores[i]| > limit; a loop that compilers turn into vectors.
+void signs_beyond(const float* scores, int n, float limit, std::int32_t positive, std::int32_t* labels) {
+    for (int i = 0; i < n; ++i) {
+        const std::int32_t side = scores[i] > 0.0f ? positive : 1 - positive;
+        labels[i] = std::fabs(scores[i]) > limit ? side : kUndecided;
+    }
+}
+
+// Buffers of one thread: a block of rows as floats, the layers' columns and the scores.
+class HingeWalker {
+  public:
+    HingeWalker(const HingeStage& stage, const HotTable& hot, const RowSource& rows)
+        : stage_(stage),
+          hot_(hot),
+          packer_(stage.hinges.d, stage.hinges.d, rows.is_csr && !stage.shifted, stage.shift, &hot),
+          vote_(stage.vote) {
+        const Hinges& hinges = stage.hinges;
+        std::size_t columns = 0;
+        for (int l = 0; l < hinges.n_layers; ++l) columns += static_cast<std::size_t>(hinges.layers[l].width);
+        const std::size_t room = rows.n_rows < kBlockRows ? static_cast<std::size_t>(rows.n_rows) : kBlockRows;
+        columns_.reserve(room * columns);
+        scores_.reserve(room * static_cast<std::size_t>(hinges.padded));
+    }
+
+    // Reads rows [first, first + n) and evaluates them. False where a row cannot be read.
+    bool run(const RowSource& rows, std::int64_t first, int n) {
+        if (!packer_.pack(rows, first, n, outcome)) return false;
+        if (stage_.guarded) hot_.mark_unknown(stage_.guard, packer_.rows(), unknown_);
+        hot_.evaluate_hinges(stage_.hinges, packer_.rows(), columns_.get(), scores_.get());
+        return true;
+    }
+
+    // Labels of the block.
+    void find_labels(int n, double caution, std::int32_t* labels) {
+        const Machine& vote = stage_.vote;
+        if (vote.n_scores > 1 || vote.rule == Rule::argmax || vote.rule == Rule::value) {
+            for (int i = 0; i < n; ++i) labels[i] = label(i, caution);
+        } else {
+            const float limit = float_below(caution > 0.0 ? caution * stage_.error[0] : 0.0);
+            signs_beyond(scores_.get(), n, limit, vote.rule == Rule::sign ? 1 : 0, labels);
+        }
+        if (stage_.guarded) open_unknown(n, labels);
+    }
+
+    int label(int i, double caution) {
+        if (stage_.distilled) {
+            const Margin margin = best_class(i);
+            return margin.value > (caution > 0.0 ? caution * stage_.error[0] : 0.0) ? margin.label : kUndecided;
+        }
+        return vote_.label(scores(i), caution, [this](int p) { return stage_.error[p]; });
+    }
+
+    // The label, and in `caution` the smallest caution that does not settle it.
+    int label_and_caution(int i, double& caution) {
+        if (unknown_[i] != 0) {
+            caution = 0.0;
+            return kUndecided;
+        }
+        const double* error = stage_.error;
+        int label = kUndecided;
+        if (stage_.distilled) {
+            const Margin margin = best_class(i);
+            label = margin.label;
+            caution = smallest_open_caution(margin.value, error[0], [error](double c) { return c * error[0]; });
+        } else if (stage_.vote.n_scores == 1 && stage_.vote.rule != Rule::argmax) {
+            label = this->label(i, 0.0);
+            const double margin = std::fabs(static_cast<double>(scores(i)[0]));
+            caution = smallest_open_caution(margin, error[0], [error](double c) { return c * error[0]; });
+        } else {
+            label = best_class(i).label;
+            caution = kInfinity;
+            for (int p = 0; p < stage_.vote.n_scores && label != kUndecided; ++p) {
+                if (p == label) continue;
+                const double margin = static_cast<double>(scores(i)[label]) - static_cast<double>(scores(i)[p]);
+                caution = std::min(caution, smallest_open_caution(margin, error[label] + error[p], [=](double c) {
+                                       return c * error[label] + c * error[p];
+                                   }));
+            }
+        }
+        if (label == kUndecided || !(caution > 0.0)) {
+            caution = 0.0;
+            return kUndecided;
+        }
+        return label;
+    }
+
+    void write(std::int64_t row, int i, double* to_scores, double* to_errors) const {
+        const int n = stage_.vote.n_scores;
+        for (int p = 0; p < n; ++p) to_scores[row * n + p] = static_cast<double>(scores(i)[p]);
+        if (unknown_[i] != 0) {
+            std::fill_n(to_errors + row * n, n, kInfinity);
+        } else {
+            std::copy_n(stage_.error, n, to_errors + row * n);
+        }
+    }
+
+    StageOutcome outcome;
+
+  private:
+    const float* scores(int i) const noexcept {
+        return scores_.get() + static_cast<std::ptrdiff_t>(i) * stage_.hinges.padded;
+    }
+
+    // A loop that compilers turn into vectors.
+    void open_unknown(int n, std::int32_t* labels) const noexcept {
+        static_assert(kUndecided == -1);
+        for (int i = 0; i < n; ++i) labels[i] |= -static_cast<std::int32_t>(unknown_[i]);
+    }
+
+    // The class of the largest score and its distance to the second; undecided where a score is no number.
+    Margin best_class(int i) const noexcept {
+        const float* score = scores(i);
+        const int n = stage_.vote.n_scores;
+        int best = 0;
+        float second = -std::numeric_limits<float>::infinity(), trace = score[0] - score[0];
+        for (int p = 1; p < n; ++p) {
+            const bool better = score[p] > score[best];
+            second = std::max(second, score[better ? best : p]);
+            best = better ? p : best;
+            trace += score[p] - score[p];
+        }
+        if (!(trace == 0.0f)) return {};
+        return {best, static_cast<double>(score[best]) - static_cast<double>(second)};
+    }
+
+    const HingeStage& stage_;
+    const HotTable& hot_;
+    RowPacker packer_;
+    StageVote vote_;
+    AlignedBuffer<float> columns_, scores_;
+    std::uint8_t unknown_[kBlockRows] = {};
+};
+
+template <class Visit>
+StageOutcome over_hinges(const HingeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+                         Visit visit) {
+    return over_rows<HingeWalker>(
+        rows, n_threads, [&](std::optional<HingeWalker>& walker) { walker.emplace(stage, hot, rows); }, visit);
+}
+
+}  // namespace
+
+StageOutcome hinge_labels(const HingeStage& stage, const HotTable& hot, const RowSource& rows, double caution,
+                          int n_threads, std::int32_t* labels) {
+    return over_blocks<HingeWalker>(
+        rows, n_threads, [&](std::optional<HingeWalker>& walker) { walker.emplace(stage, hot, rows); },
+        [&](HingeWalker& walker, std::int64_t first, int n) {
+            walker.find_labels(n, caution, labels + first);
+            walker.outcome.settled += n - std::count(labels + first, labels + first + n, kUndecided);
+        });
+}
+
+StageOutcome hinge_scores(const HingeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+                          double* scores, double* errors) {
+    return over_hinges(stage, hot, rows, n_threads, [&](const HingeWalker& walker, std::int64_t row, int i) {
+        walker.write(row, i, scores, errors);
+    });
+}
+
+bool has_cautions(const HingeStage& stage) {
+    const Rule rule = stage.vote.rule;
+    return stage.distilled || rule == Rule::argmax || rule == Rule::sign ||
+           (rule == Rule::pairs && stage.vote.n_scores == 1);
+}
+
+StageOutcome hinge_cautions(const HingeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
+                            std::int32_t* labels, double* cautions) {
+    return over_hinges(stage, hot, rows, n_threads, [&](HingeWalker& walker, std::int64_t row, int i) {
+        labels[row] = walker.label_and_caution(i, cautions[row]);
+        walker.outcome.settled += labels[row] != kUndecided;
+    });
+}
+
+}  // namespace svelto

@@ -1,0 +1,209 @@
+// Scores of hinging hyperplanes, for rows that are already packed as floats.
+//
+// Lanes are columns. A tile of rows goes over the inputs once, with some vectors of columns for every row in registers.
+// A column adds one input after another to its bias, in the order of inputs, whatever the tile: a row's scores do not
+// depend on the rows beside it. An input that is zero changes no sum, so that a row that brings its stored features
+// only gets the scores of the same row with its zeros. Levels differ in rounding: those above the baseline multiply and
+// add in one rounding, and the last sum over hinges runs in as many partial sums as the level has lanes.
+#pragma once
+
+#include "hinges.hpp"
+#include "simd.hpp"
+
+namespace svelto::SVELTO_NAMESPACE {
+namespace {
+
+// Vectors of columns that a tile holds, and rows, so that all sums stay in registers (32 of them with AVX-512, else 16)
+// and there are enough of them that none waits for its last addition.
+constexpr int kHingeVectors = 3;
+template <int kVectors>
+constexpr int kHingeRows = SVELTO_LEVEL == 2 || kVectors == 1 ? 8 : 4;
+// The same for a row with stored features, which has no others beside it.
+constexpr int kStoredVectors = 6;
+
+// One layer over a block of rows: where its inputs are, and where its columns go.
+struct HingePass {
+    const HingeLayer& layer;
+    int n_rows;
+    int n_scores;
+    const float* inputs;  // [n_rows][input_stride]; null: stored features
+    std::ptrdiff_t input_stride;
+    const TreeRows& rows;
+    const float* before;  // the columns of the layer before, scores first; null: there is none
+    std::ptrdiff_t before_stride;
+    float* to;  // [n_rows][to_stride]; with mix one vector a row
+    std::ptrdiff_t to_stride;
+    const float* mix;  // null: columns are stored
+};
+
+// What the columns of rows start from: the bias, and scores from what they were.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void start_sums(const HingePass& pass, int row, int column,
+                                              VecF (&sum)[kRows][kVectors]) {
+#pragma GCC unroll 6
+    for (int v = 0; v < kVectors; ++v) {
+        const VecF bias = load(pass.layer.bias + column + v * kLanes<float>);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) sum[r][v] = bias;
+    }
+    if (pass.before == nullptr || column >= pass.n_scores) return;
+    const float* before = pass.before + row * pass.before_stride + column;
+#pragma GCC unroll 6
+    for (int v = 0; v < kVectors; ++v) {
+        const int lane = v * kLanes<float>;
+        if (column + lane >= pass.n_scores) return;
+        const VecI is_score = load(pass.layer.floor + column + lane) < 0.0f;
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+            const VecF score = load(before + r * pass.before_stride + lane);
+            sum[r][v] = sum[r][v] + reinterpret_cast<VecF>(reinterpret_cast<VecI>(score) & is_score);
+        }
+    }
+}
+
+// Columns from their sums: stored, or mixed into one vector of partial sums.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void finish_sums(const HingePass& pass, int row, int column,
+                                               const VecF (&sum)[kRows][kVectors]) {
+    const std::ptrdiff_t stride = pass.to_stride;
+    float* to = pass.to + row * stride;
+    VecF floor[kVectors], mix[kVectors];
+#pragma GCC unroll 6
+    for (int v = 0; v < kVectors; ++v) floor[v] = load(pass.layer.floor + column + v * kLanes<float>);
+    if (pass.mix == nullptr) {
+        to += column;
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 6
+            for (int v = 0; v < kVectors; ++v)
+                store(to + r * stride + v * kLanes<float>, vmax(floor[v], sum[r][v]));  // in this order NaN stays NaN
+        return;
+    }
+#pragma GCC unroll 6
+    for (int v = 0; v < kVectors; ++v) mix[v] = load(pass.mix + column + v * kLanes<float>);
+    const bool first = column == 0;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+        VecF mixed = first ? VecF{} : load(to + r * stride);
+#pragma GCC unroll 6
+        for (int v = 0; v < kVectors; ++v) mixed = fmadd(vmax(floor[v], sum[r][v]), mix[v], mixed);
+        store(to + r * stride, mixed);
+    }
+}
+
+// The columns [column, column + vectors) of the rows [row, row + kRows).
+template <int kRows, int kVectors>
+inline void hinge_tile(const HingePass& pass, int row, int column) {
+    VecF sum[kRows][kVectors];
+    start_sums(pass, row, column, sum);
+    const std::ptrdiff_t stride = pass.input_stride, width = pass.layer.width;
+    const float* inputs = pass.inputs + row * stride;
+    const float* weights = pass.layer.weights + column;
+    for (int k = 0, n = pass.layer.n_inputs; k < n; ++k, weights += width) {
+        VecF weight[kVectors];
+#pragma GCC unroll 3
+        for (int v = 0; v < kVectors; ++v) weight[v] = load(weights + v * kLanes<float>);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+            const VecF x = broadcast(inputs[r * stride + k]);
+#pragma GCC unroll 3
+            for (int v = 0; v < kVectors; ++v) sum[r][v] = fmadd(x, weight[v], sum[r][v]);
+        }
+    }
+    finish_sums(pass, row, column, sum);
+}
+
+// Whole tiles from `row` on, then smaller ones.
+template <int kRows, int kVectors>
+inline void hinge_tiles(const HingePass& pass, int row, int column) {
+    for (; row + kRows <= pass.n_rows; row += kRows) hinge_tile<kRows, kVectors>(pass, row, column);
+    if constexpr (kRows > 1) {
+        if (row < pass.n_rows) hinge_tiles<kRows / 2, kVectors>(pass, row, column);
+    }
+}
+
+template <int kVectors>
+inline void stored_hinges(const HingePass& pass, int column) {
+    const float* weights = pass.layer.weights + column;
+    const std::ptrdiff_t width = pass.layer.width;
+    for (int row = 0; row < pass.n_rows; ++row) {
+        VecF sum[1][kVectors];
+        start_sums(pass, row, column, sum);
+        const StoredFeature* const last = pass.rows.stored + pass.rows.start[row + 1];
+        for (const StoredFeature* x = pass.rows.stored + pass.rows.start[row]; x < last; ++x) {
+            const VecF value = broadcast(x->value);
+            const float* weight = weights + x->feature * width;
+#pragma GCC unroll 6
+            for (int v = 0; v < kVectors; ++v) sum[0][v] = fmadd(value, load(weight + v * kLanes<float>), sum[0][v]);
+        }
+        finish_sums(pass, row, column, sum);
+    }
+}
+
+// Some vectors of columns of all rows; n_vectors <= kVectors.
+template <int kVectors>
+inline void hinge_group(const HingePass& pass, int column, int n_vectors) {
+    if constexpr (kVectors > 1) {
+        if (n_vectors < kVectors) return hinge_group<kVectors - 1>(pass, column, n_vectors);
+    }
+    if (pass.inputs == nullptr) return stored_hinges<kVectors>(pass, column);
+    if constexpr (kVectors <= kHingeVectors) hinge_tiles<kHingeRows<kVectors>, kVectors>(pass, 0, column);
+}
+
+// The weights of a group of columns stay in the fast cache while all rows of the block pass over them.
+inline void hinge_pass(const HingePass& pass) {
+    const int most = pass.inputs == nullptr ? kStoredVectors : kHingeVectors;
+    int vectors = (pass.layer.n_columns + kLanes<float> - 1) / kLanes<float>, column = 0;
+    while (vectors > 0) {
+        const int groups = (vectors + most - 1) / most, size = (vectors + groups - 1) / groups;
+        hinge_group<kStoredVectors>(pass, column, size);
+        column += size * kLanes<float>;
+        vectors -= size;
+    }
+}
+
+// The sum of the lanes, halves added until one is left.
+[[gnu::always_inline]] inline float mixed_sum(const float* mixed) {
+    typedef float Quarter __attribute__((vector_size(16), may_alias));
+    const Quarter* part = reinterpret_cast<const Quarter*>(mixed);
+    Quarter four = part[0];
+    if constexpr (kLanes<float> == 8) four = part[0] + part[1];
+    if constexpr (kLanes<float> == 16) four = (part[0] + part[2]) + (part[1] + part[3]);
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// scores[row][padded], NaN where a number on the way was too large for a float. scratch: the columns of all layers.
+inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* scratch, float* scores) noexcept {
+    const bool stored = rows.stored != nullptr;
+    const float *inputs = stored ? nullptr : rows.dense, *before = nullptr;
+    std::ptrdiff_t input_stride = hinges.d, before_stride = 0;
+    for (int l = 0; l < hinges.n_layers; ++l) {
+        const HingeLayer& layer = hinges.layers[l];
+        const bool mixes = hinges.n_scores == 1 && l == hinges.n_layers - 1;
+        const std::ptrdiff_t stride = mixes ? kLanes<float> : layer.width;
+        hinge_pass({layer, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scratch, stride,
+                    mixes ? hinges.mix : nullptr});
+        before = scratch;
+        before_stride = input_stride = stride;
+        inputs = scratch + hinges.n_scores;
+        scratch += rows.n * stride;
+    }
+    // x - x is 0 for finite x and NaN otherwise: a score that is no finite number decides nothing.
+    if (hinges.n_scores == 1) {
+        for (int i = 0; i < rows.n; ++i) {
+            const float score = mixed_sum(before + i * kLanes<float>);
+            scores[i] = score + (score - score);
+        }
+        return;
+    }
+    hinge_pass({hinges.last, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scores,
+                hinges.padded, nullptr});
+    for (int i = 0; i < rows.n; ++i, scores += hinges.padded)
+        for (int p = 0; p < hinges.n_scores; p += kLanes<float>) {
+            const VecF score = load(scores + p);
+            store(scores + p, score + (score - score));
+        }
+}
+
+}  // namespace
+}  // namespace svelto::SVELTO_NAMESPACE

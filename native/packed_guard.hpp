@@ -1,0 +1,43 @@
+// The guard of a cascade for rows that are already packed as floats: which of them the stage may answer.
+//
+// Box, balls and directions are those of the guard (guard.hpp), moved by the stage's shift and drawn in by more than
+// rounding to floats can move a row: what is inside here is inside there.
+#pragma once
+
+#include <cstdint>
+
+#include "guard.hpp"
+#include "tree.hpp"
+
+namespace svelto {
+
+// Places of a feature in `columns`: a ball each, then the two edges of the box.
+constexpr int kGuardColumns = 16;
+static_assert(kGuardLanes + 2 <= kGuardColumns);
+
+// Arrays by feature have d places rounded up to kTreeLanes; the padding is 0.
+struct PackedGuard {
+    int d = 0;
+    int stride = 0;  // distance of two dense rows
+    // A row is near the box where the sum of max(low - x, x - high, 0)^2 is at most box_limit, and in a ball where its
+    // bias + sum of x (x - 2c) is at most 0.
+    const float* low = nullptr;
+    const float* high = nullptr;
+    float box_limit = 0.0f;
+    const float* columns = nullptr;     // [d][kGuardColumns]: -2c by ball, sure_low, -sure_high, 0
+    const float* bias = nullptr;        // [kGuardLanes], infinite where there is no ball
+    const std::int32_t* far = nullptr;  // features whose interval does not hold zero, then d
+    // No order of those sums calls a row outside that has all its features between these edges and is as near as this
+    // to the centre of the first ball, which holds most rows.
+    const float* sure_low = nullptr;
+    const float* sure_high = nullptr;
+    const float* first = nullptr;
+    float first_limit = 0.0f;
+    // The sum of (direction.x - offset)^2 is at most direction_limit; the largest float asks about none.
+    const float* directions = nullptr;  // [d][kGuardLanes], zeros where there are fewer
+    const float* offset = nullptr;      // [kGuardLanes]
+    float direction_limit = 0.0f;
+    bool directed = false;
+};
+
+}  // namespace svelto

@@ -1,0 +1,352 @@
+// Which of the rows that are packed as floats the guard knows.
+//
+// Three sums decide: the squared distance to the box, bias + sum of x (x - 2c) for every ball, and the dot products
+// with the directions. All run over the features in their order, and a zero changes none unless it leaves the box: rows
+// that bring their stored features only get the verdict of the same rows with their zeros.
+//
+// Most dense rows need only the last, a small matrix product. With features as lanes it takes a fraction of the time to
+// see that no feature is far from its interval and that the first ball holds the row, by more than rounding in any
+// order could change.
+#pragma once
+
+#include "hinge_tile.hpp"
+#include "packed_guard.hpp"
+#include "simd.hpp"
+
+namespace svelto::SVELTO_NAMESPACE {
+namespace {
+
+// Sums of all balls: a vector of eight floats, or two of four. Wider ones would be half empty and cost as much.
+constexpr int kBallBytes = SVELTO_LEVEL > 0 ? 32 : 16;
+constexpr int kBallParts = kGuardLanes * static_cast<int>(sizeof(float)) / kBallBytes;
+typedef float BallPart __attribute__((vector_size(kBallBytes), may_alias));
+typedef std::int32_t BallMask __attribute__((vector_size(kBallBytes), may_alias));
+struct Balls {
+    BallPart part[kBallParts];
+};
+// The edges of a feature's interval, and room for two more.
+typedef float Edges __attribute__((vector_size(16), may_alias));
+// Rows that add up side by side, so that none waits for its last addition.
+constexpr int kBallRows = 4;
+
+// a * b + c, with one rounding where the level's fmadd has one.
+[[gnu::always_inline]] inline BallPart fused(BallPart a, BallPart b, BallPart c) {
+#if SVELTO_LEVEL > 0
+    return reinterpret_cast<BallPart>(
+        _mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#else
+    return a * b + c;
+#endif
+}
+
+[[gnu::always_inline]] inline Balls load_balls(const float* from) {
+    Balls balls;
+    for (int p = 0; p < kBallParts; ++p) balls.part[p] = reinterpret_cast<const BallPart*>(from)[p];
+    return balls;
+}
+
+// One feature's share of the sums.
+[[gnu::always_inline]] inline void add_feature(Balls& sum, BallPart x, const Balls& column) {
+    for (int p = 0; p < kBallParts; ++p) sum.part[p] = fused(x, x + column.part[p], sum.part[p]);
+}
+
+[[gnu::always_inline]] inline bool in_a_ball(const Balls& sum) {
+    BallMask inside = sum.part[0] <= 0.0f;
+    for (int p = 1; p < kBallParts; ++p) inside |= sum.part[p] <= 0.0f;
+#if SVELTO_LEVEL > 0
+    return _mm256_movemask_ps(reinterpret_cast<__m256>(inside)) != 0;
+#else
+    return any_lane(inside);
+#endif
+}
+
+// -- directions -------------------------------------------------------------------------------------------------------
+
+[[gnu::always_inline]] inline Balls start_along(const PackedGuard& guard) {
+    Balls along = load_balls(guard.offset);
+    for (int p = 0; p < kBallParts; ++p) along.part[p] = -along.part[p];
+    return along;
+}
+
+[[gnu::always_inline]] inline void step_along(Balls& along, BallPart x, const Balls& column) {
+    for (int p = 0; p < kBallParts; ++p) along.part[p] = fused(x, column.part[p], along.part[p]);
+}
+
+[[gnu::always_inline]] inline bool far_along(const PackedGuard& guard, const Balls& along) {
+#if SVELTO_LEVEL > 0
+    const auto squares = reinterpret_cast<__m256>(along.part[0] * along.part[0]);
+    const __m256 pairs = _mm256_hadd_ps(squares, squares), fours = _mm256_hadd_ps(pairs, pairs);  // as in far_bits
+    const float sum = _mm256_cvtss_f32(fours) + _mm_cvtss_f32(_mm256_extractf128_ps(fours, 1));
+#else
+    const BallPart squares = along.part[0] * along.part[0] + along.part[1] * along.part[1];
+    const float sum = (squares[0] + squares[2]) + (squares[1] + squares[3]);
+#endif
+    return !(sum <= guard.direction_limit);
+}
+
+// Rows that add up side by side: as many sums as a vector unit works on at a time, or as there are registers for.
+constexpr int kFarRows = SVELTO_LEVEL > 0 ? 8 : 4;
+
+// A bit for each of the rows that are far out.
+[[gnu::always_inline]] inline unsigned far_bits(const PackedGuard& guard, const Balls* along) {
+#if SVELTO_LEVEL > 0
+    static_assert(kFarRows == 8 && kBallParts == 1);
+    const auto pair = [along](int r) __attribute__((always_inline)) {
+        const BallPart a = along[r].part[0] * along[r].part[0], b = along[r + 1].part[0] * along[r + 1].part[0];
+        return _mm256_hadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b));
+    };
+    const __m256 four = _mm256_hadd_ps(pair(0), pair(2)), next = _mm256_hadd_ps(pair(4), pair(6));
+    const __m256 sums = _mm256_add_ps(_mm256_permute2f128_ps(four, next, 0x20),  // lower and upper halves
+                                      _mm256_permute2f128_ps(four, next, 0x31));
+    const __m256 far = _mm256_cmp_ps(sums, _mm256_set1_ps(guard.direction_limit), _CMP_NLE_UQ);  // NaN is
+    return static_cast<unsigned>(_mm256_movemask_ps(far));
+#else
+    unsigned bits = 0;
+    for (int r = 0; r < kFarRows; ++r) bits |= static_cast<unsigned>(far_along(guard, along[r])) << r;
+    return bits;
+#endif
+}
+
+// unknown[i] = 1 for dense rows that are far out along the directions.
+inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+    for (int first = 0; first < rows.n; first += kFarRows) {
+        const int n = rows.n - first < kFarRows ? rows.n - first : kFarRows;
+        const float* row[kFarRows];
+        Balls along[kFarRows];
+        for (int r = 0; r < kFarRows; ++r) {
+            row[r] = rows.dense + static_cast<std::ptrdiff_t>(first + (r < n ? r : 0)) * guard.stride;
+            along[r] = start_along(guard);
+        }
+        for (int k = 0; k < guard.d; ++k) {
+            const Balls column = load_balls(guard.directions + static_cast<std::ptrdiff_t>(k) * kGuardLanes);
+#pragma GCC unroll 8
+            for (int r = 0; r < kFarRows; ++r) step_along(along[r], row[r][k] - BallPart{}, column);
+        }
+        const unsigned far = far_bits(guard, along);
+        if (far == 0) continue;
+        for (int r = 0; r < n; ++r) unknown[first + r] |= static_cast<std::uint8_t>(far >> r & 1u);
+    }
+}
+
+// -- the box ----------------------------------------------------------------------------------------------------------
+
+// What a feature adds to the squared distance to the box.
+[[gnu::always_inline]] inline float square_gap(const PackedGuard& guard, std::int32_t feature, float x) {
+    const float below = guard.low[feature] - x, above = x - guard.high[feature];
+    const float gap = below > above ? below : above;
+    return gap <= 0.0f ? 0.0f : gap * gap;  // NaN stays NaN
+}
+
+inline bool near_box(const PackedGuard& guard, const float* row) {
+    float sum = 0.0f;
+    for (int k = 0; k < guard.d; ++k) sum += square_gap(guard, k, row[k]);
+    return sum <= guard.box_limit;
+}
+
+// The same for stored features; absent ones count where zero leaves their interval.
+inline bool near_box(const PackedGuard& guard, const StoredFeature* x, const StoredFeature* last) {
+    float sum = 0.0f;
+    const std::int32_t* far = guard.far;
+    for (; x < last; ++x) {
+        if (x->value == 0.0f) continue;  // as if absent; padding too
+        for (; *far < x->feature; ++far) sum += square_gap(guard, *far, 0.0f);
+        far += *far == x->feature;
+        sum += square_gap(guard, x->feature, x->value);
+    }
+    for (; *far < guard.d; ++far) sum += square_gap(guard, *far, 0.0f);
+    return sum <= guard.box_limit;
+}
+
+// -- dense rows -------------------------------------------------------------------------------------------------------
+
+// n floats, fewer than a vector has, and zeros behind them.
+[[gnu::always_inline]] inline VecF load_few(const float* from, int n) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), from));
+#elif SVELTO_LEVEL == 1
+    static constexpr std::int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    __m256i mask;
+    __builtin_memcpy(&mask, kMask + 8 - n, sizeof mask);
+    return reinterpret_cast<VecF>(_mm256_maskload_ps(from, mask));
+#else
+    VecF values = {};
+    for (int i = 0; i < kLanes<float>; ++i)
+        if (i < n) values[i] = from[i];
+    return values;
+#endif
+}
+
+// What is known about a row without the sums that decide.
+struct Sure {
+    bool box;
+    bool ball;  // false where a feature is no finite number
+};
+
+// What all rows are compared with, in registers where the features fill no more vectors than that.
+constexpr int kMostHeld = SVELTO_LEVEL == 2 ? 4 : SVELTO_LEVEL == 1 ? 3 : 1;
+template <int kVectors>
+struct SureBounds {
+    VecF low[kVectors], high[kVectors], first[kVectors];
+
+    explicit SureBounds(const PackedGuard& guard) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+            low[v] = load(guard.sure_low + v * kLanes<float>);
+            high[v] = load(guard.sure_high + v * kLanes<float>);
+            first[v] = load(guard.first + v * kLanes<float>);
+        }
+    }
+};
+
+struct SureSums {
+    VecF over = {}, sq_dist = {};
+
+    [[gnu::always_inline]] void add(VecF x, VecF low, VecF high, VecF first) {
+        const VecF difference = x - first;
+        over = vmax(over, vmax(low - x, x - high));
+        sq_dist = fmadd(difference, difference, sq_dist);
+    }
+    [[gnu::always_inline]] Sure verdict(const PackedGuard& guard) const {
+        alignas(64) float lane[kLanes<float>];
+        store(lane, sq_dist);
+        return {!any_lane(over > 0.0f), mixed_sum(lane) <= guard.first_limit};
+    }
+};
+
+[[gnu::always_inline]] inline VecF load_any(const float* from) {
+    VecF x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+}
+
+template <int kVectors>
+[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const SureBounds<kVectors>& bounds,
+                                                 const float* row) {
+    constexpr int kLast = (kVectors - 1) * kLanes<float>;
+    SureSums sums;
+#pragma GCC unroll 4
+    for (int v = 0; v + 1 < kVectors; ++v)
+        sums.add(load_any(row + v * kLanes<float>), bounds.low[v], bounds.high[v], bounds.first[v]);
+    const VecF x = guard.d == kLast + kLanes<float> ? load_any(row + kLast) : load_few(row + kLast, guard.d - kLast);
+    sums.add(x, bounds.low[kVectors - 1], bounds.high[kVectors - 1], bounds.first[kVectors - 1]);
+    return sums.verdict(guard);
+}
+
+[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const float* row) {
+    SureSums sums;
+    const auto add = [&](VecF x, int k) __attribute__((always_inline)) {
+        sums.add(x, load(guard.sure_low + k), load(guard.sure_high + k), load(guard.first + k));
+    };
+    int k = 0;
+    for (; k + kLanes<float> <= guard.d; k += kLanes<float>) add(load_any(row + k), k);
+    if (k < guard.d) add(load_few(row + k, guard.d - k), k);
+    return sums.verdict(guard);
+}
+
+// A row that is not surely inside.
+struct OpenRow {
+    int number;
+    bool sure_box;
+};
+
+// A few of them by the sums that decide.
+inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow* open, int n, std::uint8_t* unknown) {
+    const float* row[kBallRows];
+    Balls sum[kBallRows];
+    for (int r = 0; r < kBallRows; ++r) {
+        row[r] = rows.dense + static_cast<std::ptrdiff_t>(open[r < n ? r : 0].number) * guard.stride;
+        sum[r] = load_balls(guard.bias);
+    }
+    for (int k = 0; k < guard.d; ++k) {
+        const Balls column = load_balls(guard.columns + static_cast<std::ptrdiff_t>(k) * kGuardColumns);
+#pragma GCC unroll 4
+        for (int r = 0; r < kBallRows; ++r) add_feature(sum[r], row[r][k] - BallPart{}, column);
+    }
+    for (int r = 0; r < n; ++r)
+        unknown[open[r].number] = !(in_a_ball(sum[r]) && (open[r].sure_box || near_box(guard, row[r])));
+}
+
+// ask(row): what is known about it at once.
+template <class Ask>
+inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown, Ask ask) {
+    OpenRow open[kBallRows];
+    int n_open = 0;
+    for (int i = 0; i < rows.n; ++i) {
+        const Sure sure = ask(rows.dense + static_cast<std::ptrdiff_t>(i) * guard.stride);
+        unknown[i] = 0;
+        open[n_open] = {i, sure.box};  // without a branch: nobody can predict which rows are sure
+        n_open += !(sure.box & sure.ball);
+        if (n_open == kBallRows) {
+            decide(guard, rows, open, n_open, unknown);
+            n_open = 0;
+        }
+    }
+    if (n_open > 0) decide(guard, rows, open, n_open, unknown);
+}
+
+template <int kVectors>
+inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+    if constexpr (kVectors > kMostHeld) {
+        mark_rows_by(guard, rows, unknown,
+                     [&](const float* row) __attribute__((always_inline)) { return surely_inside(guard, row); });
+    } else {
+        if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1>(guard, rows, unknown);
+        const SureBounds<kVectors> bounds(guard);
+        mark_rows_by(guard, rows, unknown, [&](const float* row) __attribute__((always_inline)) {
+            return surely_inside<kVectors>(guard, bounds, row);
+        });
+    }
+}
+
+// -- stored features --------------------------------------------------------------------------------------------------
+
+// The larger of `over` and how far x is below low and above high.
+[[gnu::always_inline]] inline Edges larger_gap(Edges over, BallPart x, const float* edges) {
+#if SVELTO_LEVEL > 0
+    const __m128 gap =
+        _mm_fmadd_ps(_mm256_castps256_ps128(reinterpret_cast<__m256>(x)), _mm_setr_ps(-1, 1, 0, 0), _mm_load_ps(edges));
+    return reinterpret_cast<Edges>(_mm_max_ps(reinterpret_cast<__m128>(over), gap));
+#else
+    return vmax(over, x * Edges{-1.0f, 1.0f, 0.0f, 0.0f} + *reinterpret_cast<const Edges*>(edges));
+#endif
+}
+
+// How far a row is from the box needs to be known only where a feature is far from its interval.
+template <bool kDirected>
+inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+    const bool zero_leaves = *guard.far < guard.d;
+    for (int i = 0; i < rows.n; ++i) {
+        Balls sum = load_balls(guard.bias), along = {};
+        if constexpr (kDirected) along = start_along(guard);
+        Edges over = {};
+        const StoredFeature *const begin = rows.stored + rows.start[i], *const last = rows.stored + rows.start[i + 1];
+        for (const StoredFeature* feature = begin; feature < last; ++feature) {
+            const float* column = guard.columns + static_cast<std::ptrdiff_t>(feature->feature) * kGuardColumns;
+            const BallPart x = feature->value - BallPart{};
+            add_feature(sum, x, load_balls(column));
+            over = larger_gap(over, x, column + kGuardLanes);
+            if constexpr (kDirected) {
+                const auto at = static_cast<std::ptrdiff_t>(feature->feature) * kGuardLanes;
+                step_along(along, x, load_balls(guard.directions + at));
+            }
+        }
+        const bool far = over[0] > 0.0f || over[1] > 0.0f || zero_leaves;
+        const bool near = far ? near_box(guard, begin, last) : 0.0f <= guard.box_limit;
+        unknown[i] = !(near && in_a_ball(sum));
+        if constexpr (kDirected) unknown[i] |= static_cast<std::uint8_t>(far_along(guard, along));
+    }
+}
+
+void mark_unknown(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) noexcept {
+    if (rows.stored == nullptr) {
+        mark_dense_rows<1>(guard, rows, unknown);
+        if (guard.directed) mark_far_rows(guard, rows, unknown);
+    } else if (guard.directed) {
+        mark_stored_rows<true>(guard, rows, unknown);
+    } else {
+        mark_stored_rows<false>(guard, rows, unknown);
+    }
+}
+
+}  // namespace
+}  // namespace svelto::SVELTO_NAMESPACE

@@ -1,0 +1,61 @@
+// The guard of a stage, read from the arrays that Python made of it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "binding.hpp"
+#include "packed_guard.hpp"
+
+namespace svelto::binding {
+namespace {
+
+float read_float(const nb::dict& fields, const char* name) {
+    const double value = get<double>(fields, name);
+    require(std::isfinite(value) && static_cast<double>(static_cast<float>(value)) == value, "a limit is no float");
+    return static_cast<float>(value);
+}
+
+void read_directions(const nb::dict& fields, PackedGuard& g) {
+    g.direction_limit = read_float(fields, "direction_limit");
+    g.directed = g.direction_limit < std::numeric_limits<float>::max();
+    if (!g.directed) return;
+    g.directions = aligned<float>(fields, "directions", std::int64_t{g.d} * kGuardLanes);
+    g.offset = aligned<float>(fields, "offset", kGuardLanes);
+    require_finite(g.directions, std::int64_t{g.d} * kGuardLanes, "a direction of the guard is not finite");
+    require_finite(g.offset, kGuardLanes, "an offset of the guard is not finite");
+}
+
+}  // namespace
+
+PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<std::int32_t>& far) {
+    PackedGuard g;
+    const int padded = padded_to_lanes(d);
+    g.d = d;
+    g.stride = stride;
+    g.low = aligned<float>(fields, "low", padded);
+    g.high = aligned<float>(fields, "high", padded);
+    g.first = aligned<float>(fields, "first", padded);
+    g.sure_low = aligned<float>(fields, "sure_low", padded);
+    g.sure_high = aligned<float>(fields, "sure_high", padded);
+    g.columns = aligned<float>(fields, "columns", std::int64_t{d} * kGuardColumns);
+    g.bias = aligned<float>(fields, "bias", kGuardLanes);
+    for (const float* values : {g.low, g.high, g.first, g.sure_low, g.sure_high}) {
+        require_finite(values, padded, "the guard's box or ball is not finite");
+        require(std::all_of(values + d, values + padded, [](float x) { return x == 0.0f; }),
+                "the padding of the guard is not zero");
+    }
+    require_finite(g.columns, std::int64_t{d} * kGuardColumns, "a column of the guard is not finite");
+    for (int k = 0; k < d; ++k) {
+        const float* edges = g.columns + std::int64_t{k} * kGuardColumns + kGuardLanes;
+        require(edges[0] == g.sure_low[k] && edges[1] == -g.sure_high[k], "the guard's columns and box disagree");
+        if (!(g.low[k] <= 0.0f && g.high[k] >= 0.0f)) far.push_back(k);
+    }
+    far.push_back(d);
+    g.far = far.data();
+    g.box_limit = read_float(fields, "box_limit");
+    g.first_limit = read_float(fields, "first_limit");
+    read_directions(fields, g);
+    return g;
+}
+
+}  // namespace svelto::binding

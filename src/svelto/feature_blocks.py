@@ -1,0 +1,132 @@
+"""Features that belong together, and features that know only a few values.
+
+Rows that are made up must be rows that could come: a category is there or not, never at 0.37. A feature with few values
+is discrete and takes no others; of more than two it takes one beside the place where it would have been moved. Binary
+features of which at most one is set in any row are one block (a category after one-hot encoding), and change together.
+Of other features one value may be common (zero where rows are sparse, the background of an image): it is there or not
+as well. And where several rows share a feature's smallest or largest value, there is nothing beyond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy import sparse
+
+from svelto._typing import FloatArray, IndexArray
+
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+# Rows are read by their stored features where at least this share of the features is zero.
+ZERO_SHARE: Final = 0.5
+# Rows that are looked at, and values up to which a feature is discrete.
+SAMPLE_ROWS: Final = 5_000
+MOST_VALUES: Final = 12
+# Fewer rows than this for each value show nothing.
+ROWS_PER_VALUE: Final = 10
+# Rows that share an extreme value, from which on it is a bound.
+AT_BOUND: Final = 5
+# Share of the rows from which on a value is common.
+COMMON_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBlocks:
+    """What the features of some rows are.
+
+    Attributes
+    ----------
+    discrete : ndarray of bool, shape (n_features,)
+        Features with few values.
+    common : ndarray of shape (n_features,)
+        The common value of a feature that is not discrete; NaN where there is none.
+    block : ndarray of shape (n_features,)
+        Number of the block of each feature; a feature alone is a block of its own.
+    low, high : ndarray of shape (n_features,)
+        Bounds; infinite where there is none.
+    steps : dict of int to ndarray
+        The values, in order, of each discrete feature that has more than two.
+    """
+
+    discrete: Flags
+    common: FloatArray
+    block: IndexArray
+    low: FloatArray
+    high: FloatArray
+    steps: dict[int, FloatArray]
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return int(self.block[-1]) + 1
+
+    @property
+    def all_smooth(self) -> bool:
+        """Whether every feature is a number like any other, without bounds."""
+        bounded = np.isfinite(self.low) | np.isfinite(self.high)
+        return not (self.discrete.any() or bounded.any()) and bool(np.isnan(self.common).all())
+
+    @classmethod
+    def of(cls, X: FloatArray) -> FeatureBlocks:
+        """Look at dense rows."""
+        rows = X[:: -(-len(X) // SAMPLE_ROWS)]
+        n, d = rows.shape
+        most = min(MOST_VALUES, n // ROWS_PER_VALUE)
+        discrete, common = np.zeros(d, dtype=bool), np.full(d, np.nan)
+        low, high = np.full(d, -np.inf), np.full(d, np.inf)
+        block, number = np.zeros(d, dtype=np.intp), 0
+        taken = np.zeros(n, dtype=bool)  # rows with a category of the present block
+        steps, open_block = {}, False
+        for f in range(d):
+            values, counts = np.unique(rows[:, f], return_counts=True)
+            discrete[f] = len(values) <= most
+            if not discrete[f] and counts.max() >= max(COMMON_SHARE * n, ROWS_PER_VALUE):
+                common[f] = values[counts.argmax()]
+            if discrete[f] and len(values) > 2:
+                steps[f] = values
+            low[f] = values[0] if counts[0] >= AT_BOUND else -np.inf
+            high[f] = values[-1] if counts[-1] >= AT_BOUND else np.inf
+            # Set and not set: the smaller of two values is the usual one of a category that is absent.
+            is_binary = bool(discrete[f]) and len(values) == 2
+            present = rows[:, f] > values[0]
+            joins = is_binary and open_block and not (taken & present).any()
+            number += f > 0 and not joins
+            taken = taken | present if joins else present
+            open_block = is_binary
+            block[f] = number
+        return cls(discrete, common, block, low, high, steps)
+
+    def likely(
+        self, rows: FloatArray, moved: FloatArray, *others: FloatArray, choice: FloatArray, rng: np.random.Generator
+    ) -> FloatArray:
+        """Moved rows whose discrete features have values that exist, and whose common values are there or not.
+
+        Parameters
+        ----------
+        rows, moved : ndarray of shape (n, d)
+            Rows, and what they become where features are numbers like any other.
+        *others : ndarray of shape (n, d)
+            Rows that they were moved by.
+        choice : ndarray of shape (n, d)
+            Value from an existing row for each feature.
+        rng : Generator
+            Draws between two values that lie on both sides of where a feature was moved to.
+        """
+        if self.all_smooth:
+            return moved
+        at_common = [part == self.common for part in (rows, *others)]
+        mixed = np.logical_or.reduce(at_common) & ~np.logical_and.reduce(at_common)
+        result: FloatArray = np.where(self.discrete | mixed, choice, np.clip(moved, self.low, self.high))
+        for f, values in self.steps.items():
+            place = np.interp(moved[:, f], values, np.arange(len(values)))
+            result[:, f] = values[np.minimum(place + rng.random(len(place)), len(values) - 1).astype(np.intp)]
+        return result
+
+
+def features_read(rows: Any) -> float:
+    """Features of a row that cost time: those that are not zero, where most are."""
+    n, d = rows.shape
+    stored = rows.nnz if sparse.issparse(rows) else np.count_nonzero(rows)
+    return float(stored / max(n, 1)) if stored <= (1.0 - ZERO_SHARE) * n * d else float(d)

@@ -1,0 +1,126 @@
+"""Which stages are chosen, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC
+
+import svelto
+from machines import random_machine
+from svelto import stage_search
+from svelto.engines.hinges import HingeOptions
+from svelto.guarantee import StageTrace, settled_wrong
+
+N = 4000
+
+
+@dataclass
+class Stage:
+    """Stands for hinges: the larger, the dearer and the less often unsure."""
+
+    n_hinges: int
+    answers: str
+    cost: float
+    open_share: float
+    name: str = "hinges"
+
+    def operations(self):
+        return self.cost
+
+
+class Calibrator:
+    """Stands for one that knows what stages do: open rows are random, and settled ones are right."""
+
+    few = False
+
+    def __init__(self, machine, exact_cost=10_000.0):
+        self.machine, self.exact_cost = machine, exact_cost
+        self.draws = np.random.default_rng(0).random(N)
+
+    def traces(self, stage):
+        caution = np.where(self.draws < stage.open_share, 0.0, 10.0)
+        trace = StageTrace(caution, np.zeros(N, dtype=bool), stage.cost)
+        return {"choose": trace, "check": trace}
+
+    def choose(self, traces):
+        thresholds = [1.0] * len(traces)
+        own = [t["choose"] for t in traces]
+        _, reach = settled_wrong(own, thresholds)
+        return thresholds, sum(r * t.cost for r, t in zip(reach, own, strict=False)) + reach[-1] * self.exact_cost
+
+    def certify(self, traces, thresholds):
+        return thresholds
+
+
+def chosen(world, machine=None, options=None, exact_cost=10_000.0):
+    """Stages that are found in a world that gives (cost, open share) for a size and what hinges learn."""
+    asked = []
+
+    def build(options):
+        size = 1 << (options.n_hinges + 15).bit_length() - 1  # they fill vectors, so their number is a little smaller
+        asked.append((size, options.answers))
+        return Stage(options.n_hinges, options.answers, *world(size, options.answers))
+
+    calibrator = Calibrator(machine or random_machine(n_sv=50, d=3), exact_cost)
+    stages, thresholds = stage_search.find_stages(calibrator, options or HingeOptions(), None, build)
+    return stages, thresholds, asked
+
+
+def test_hinges_grow_while_that_pays():
+    stages, _, asked = chosen(lambda size, _: (10.0 + size, {32: 0.95, 64: 0.9, 128: 0.01, 256: 0.009}.get(size, 1.0)))
+    assert asked == [(32, "scores"), (64, "scores"), (128, "scores"), (256, "scores"), (16, "scores")]
+    assert [s.n_hinges for s in stages] == [127]
+
+
+def test_hinges_shrink_where_growing_does_not_pay():
+    stages, _, asked = chosen(lambda size, _: (size, 0.001))
+    assert asked == [(32, "scores"), (64, "scores"), (16, "scores")]
+    assert [s.n_hinges for s in stages] == [15]
+
+
+def test_small_hinges_stand_before_large_ones():
+    def world(size, _):
+        return {16: (5.0, 0.2), 32: (50.0, 0.1), 64: (150.0, 0.01), 128: (3000.0, 0.0)}[size]
+
+    stages, thresholds, _ = chosen(world)
+    assert [(s.name, s.n_hinges) for s in stages] == [("small hinges", 15), ("hinges", 63)]
+    assert thresholds == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("better", ["scores", "classes"])
+def test_what_hinges_learn_is_decided_at_the_first_size(better):
+    machine = random_machine(n_sv=50, d=3, n_classes=4)
+    stages, _, asked = chosen(lambda size, answers: (size, 0.01 if answers == better else 0.5), machine)
+    assert [answers for _, answers in asked[:2]] == ["scores", "classes"]
+    assert {answers for _, answers in asked[2:]} == {better}
+    assert {s.answers for s in stages} == {better}
+    only = HingeOptions(answers="classes")
+    assert {answers for _, answers in chosen(lambda size, _: (size, 0.1), machine, only)[2]} == {"classes"}
+
+
+def test_a_number_of_hinges_is_the_only_size():
+    stages, _, asked = chosen(lambda size, _: (size, 0.1), options=replace(HingeOptions(), n_hinges=50))
+    assert len(asked) == 1
+    assert [s.n_hinges for s in stages] == [50]
+
+
+def test_stages_that_do_not_pay_settle_nothing():
+    _, thresholds, _ = chosen(lambda size, _: (size, 0.9), exact_cost=100.0)
+    assert thresholds == [np.inf]
+
+
+def test_three_stages_keep_the_promise():
+    """Sharp enough that sizes differ; everything is counted, and the promise holds on new rows."""
+    X, y = make_moons(14_000, noise=0.25, random_state=0)
+    svc = SVC(C=50.0, gamma=30.0).fit(X[:4000], y[:4000])
+    fast = svelto.accelerate(svc, X[:4000], method="hinges", next_stage="reduced_set", random_state=0, n_jobs=2)
+    new = X[4000:]
+    work = fast.work(new)
+    assert list(work["stages"])[-2:] == ["reduced_set", "exact"]
+    assert sum(work["stages"].values()) == pytest.approx(1.0)
+    assert (fast.predict(new) == svc.predict(new)).mean() >= 0.999
+    assert fast.report.promise in ("statistical", "exact")
