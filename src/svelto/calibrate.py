@@ -12,6 +12,7 @@ has seen.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -73,6 +74,11 @@ GUARD_EDGE: Final = 2.0**-20
 MARGIN_QUANTILE: Final = 0.9
 MARGIN_ROWS: Final = 20_000
 MARGIN_SHARE: Final = 0.2
+# Data drift a little between training and use. A score hardly bends within this share of the kernel's width, so box and
+# balls may be left by as much, balls by no more than this share of their radius; directions have such room as well.
+SMOOTH_SHARE: Final = 0.07
+MOST_STRETCH: Final = 0.25
+DIRECTION_ROOM: Final = 1.5
 # Rows that reach the exact engine are close calls: about a third of them take its float64 tier too.
 EXACT_FACTOR: Final = 2.0
 # Thresholds that a multi-class row is tried at.
@@ -191,16 +197,18 @@ def guard_for(machine: KernelMachine, build: FloatArray, seed: int, n_jobs: int 
     first = Guard.around(machine, [build[~held]], seed, n_jobs)
     new = build[held]
     edge = GUARD_EDGE**2 * float(((first.high - first.low) ** 2).sum())
-    margin = _stand_in_margin(build, seed, n_jobs)
+    smooth = SMOOTH_SHARE / math.sqrt(machine.kernel.gamma) if machine.kernel.name == "rbf" else 0.0
+    margin = max(_stand_in_margin(build, seed, n_jobs), smooth)
     box_limit = max(_nearly_all(first.box_distances(new)), edge, margin * margin)
     stretch = _nearly_all(np.maximum(first.ball_ratios(new), 1.0))
     if not np.isfinite(stretch):
         stretch = 1.0  # all balls are points: copies of a few rows
+    radii = np.sqrt(first.sq_radii) * stretch
     return replace(
         first,
         box_limit=min(box_limit, float(np.finfo(np.float64).max)),
-        sq_radii=first.sq_radii * stretch**2,
-        direction_limit=max(first.direction_limit, _nearly_all(first.direction_sums(new))),
+        sq_radii=(radii + np.minimum(MOST_STRETCH * radii, smooth)) ** 2,
+        direction_limit=DIRECTION_ROOM * max(first.direction_limit, _nearly_all(first.direction_sums(new))),
     ).including([new])
 
 
