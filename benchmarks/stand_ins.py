@@ -21,7 +21,7 @@ import svelto
 from svelto import datasets
 from svelto._inputs import Query
 from svelto.calibrate import trace_stage
-from svelto.oracle import Neighbourhoods
+from svelto.calibration_rows import gather_rows
 
 # name, C, gamma; from smooth to sharp. Multi-class sets: the first half of the classes against the second.
 MACHINES = (
@@ -52,9 +52,8 @@ def measure(name: str, C: float, gamma: float, seed: int = 0) -> list[dict[str, 
     svc = SVC(C=C, gamma=gamma, cache_size=1000).fit(X, y)
     fast = svelto.accelerate(svc, X, method="taylor_tree", agreement=0.99, random_state=seed)
     machine, stage, exact = fast.machine, fast._engine.stages[0], fast._engine.exact
-    rng = np.random.default_rng([seed, 2])
-    near = Neighbourhoods(X, seed)
-    kinds = {"training rows": X, "stand-ins": near.shifted(len(new), near.stand_in_step(rng), rng), "new rows": new}
+    stand_ins = gather_rows(machine, X, None, 0.01, 0.95, seed + 1, None).check[: len(new)]
+    kinds = {"training rows": X, "stand-ins": stand_ins, "new rows": new}
     traces = {}
     for kind, rows in kinds.items():
         labels = exact.labels(Query(rows))[0]

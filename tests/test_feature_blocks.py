@@ -31,6 +31,31 @@ def test_categories_side_by_side_are_two_blocks():
     assert_array_equal(FeatureBlocks.of(X).block, [0] * 5 + [1] * 6)
 
 
+def test_blocks_that_tell_each_other_are_one():
+    """A grade as a category and again as a number; a category and its coarser form, not side by side."""
+    n = 3000
+    grade, colour, loose = RNG.integers(6, size=(3, n))
+    told = np.where(RNG.random(n) < 0.001, 0, grade)  # a slip of the pen is no other rule
+    X = np.hstack(
+        [
+            np.eye(6)[grade],
+            np.eye(4)[colour % 4],
+            told[:, None],
+            np.eye(2)[colour % 4 // 2],
+            np.eye(6)[np.where(RNG.random(n) < 0.1, loose, grade)],  # often told, but not always
+            RNG.normal(size=(n, 1)),
+        ]
+    )
+    assert_array_equal(FeatureBlocks.of(X).block, [0] * 6 + [1] * 4 + [0] + [1] * 2 + [2] * 6 + [3])
+
+
+def test_rare_flags_tell_nothing():
+    """The mostly absent is mostly absent, whatever else is: no rule."""
+    X = (RNG.random((3000, 6)) < [0.001, 0.004, 0.01, 0.03, 0.1, 0.5]).astype(float)
+    X[:, 1] = np.maximum(X[:, 1], X[:, 2] * (RNG.random(3000) < 0.3))  # not one block
+    assert FeatureBlocks.of(X[:, 2:]).n_blocks == 4
+
+
 def test_few_rows_and_constants():
     assert not FeatureBlocks.of(RNG.normal(size=(5, 3))).discrete.any()
     constant = FeatureBlocks.of(np.ones((500, 3)))

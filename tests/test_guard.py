@@ -19,9 +19,9 @@ from machines import random_machine
 from oracle import slow_scores
 from svelto import _core
 from svelto._inputs import Query, make_query
-from svelto.calibrate import guard_for
 from svelto.cascade import guards_itself
 from svelto.guard import Guard
+from svelto.guard_fit import guard_for
 from svelto.machine import KernelMachine
 
 LEVELS = _core.available_levels()

@@ -15,12 +15,12 @@ from hinge_cases import LEVELS, call, fields_of, random_net
 from machines import random_machine
 from svelto import _core
 from svelto._inputs import Query
-from svelto.calibrate import guard_for
 from svelto.cascade import Cascade
 from svelto.engines.exact import build_exact
 from svelto.engines.hinge_training import Hinges
 from svelto.engines.hinges import HingeStage
 from svelto.guard import Guard
+from svelto.guard_fit import guard_for
 from test_guard import clusters, on_a_plane, slow_outside
 
 # Around the lanes of every level, and beyond the vectors that are held in registers.

@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 import svelto
 from machines import random_machine
 from svelto._inputs import Query
-from svelto.calibrate import gather_rows
+from svelto.calibration_rows import gather_rows
 from svelto.engines.exact import build_exact
 from svelto.oracle import NEIGHBOURS, WINDOW, Neighbourhoods, support_share
 
@@ -277,6 +277,9 @@ def test_support_share_does_not_depend_on_units(scale, offset):
     assert support_share(moved, np.vstack([new, copies])) == 1.0
 
 
+MAKERS = (lambda near: near.between(300, rng()), lambda near: near.shifted(300, 0.7, rng()))
+
+
 # -- which rows calibrate --------------------------------------------------------------------------------------------
 
 
@@ -327,6 +330,36 @@ def test_training_rows_are_replaced_by_stand_ins():
         # Now and then a row is moved by nothing; mostly it is moved.
         assert len(as_set(parts.check) & as_set(X)) < 30
     assert_array_equal(gather(machine, X).build, X)
+
+
+def test_stand_ins_that_break_a_rule_are_made_again():
+    """Rows on a plane, one feature rounded: rounding moves rows off the plane now and then, and the guard sees it."""
+    X = rows(4000, 3)
+    X = np.column_stack([X, np.round(2.0 * X.sum(axis=1)).clip(-5, 5)])
+    machine = replace(random_machine(n_sv=100, d=4), support_vectors=X[:100].copy())
+    parts = gather(machine, X)
+    marked = parts.guard(Query(parts.check))
+    made_once = parts.near.shifted(4000, parts.step, rng(), np.arange(4000))
+    assert parts.guard(Query(made_once)).mean() > 5 * marked.mean()
+    assert marked.mean() < 0.01
+
+
+def test_rows_are_made_part_by_part(monkeypatch):
+    X = with_categories(500)
+    whole = [make(Neighbourhoods(X, 0, 1)) for make in MAKERS]
+    monkeypatch.setattr("svelto.oracle.PART_VALUES", 100)
+    near = Neighbourhoods(X, 0, 1)
+    for expected, make in zip(whole, MAKERS, strict=True):
+        made = make(near)
+        assert made.shape == expected.shape
+        assert np.unique(made[:, near.blocks.discrete]).tolist() == np.unique(X[:, near.blocks.discrete]).tolist()
+        assert_allclose(made.mean(axis=0), expected.mean(axis=0), atol=0.3)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_neighbours_do_not_depend_on_units(scale):
+    X = rows(500, 3)
+    assert_array_equal(Neighbourhoods(scale * X, 0).neighbours, Neighbourhoods(X, 0).neighbours)
 
 
 def test_a_few_training_rows_of_many_are_training_rows():

@@ -14,7 +14,8 @@ from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive
 from svelto._progress import steps
 from svelto._typing import Rows
-from svelto.calibrate import Calibrator, gather_objects, gather_rows, guard_for
+from svelto.calibrate import Calibrator
+from svelto.calibration_rows import gather_objects, gather_rows
 from svelto.cascade import Cascade
 from svelto.engines.certified import CertifiedTree, certify_leaves, check_certifiable, tree_share
 from svelto.engines.exact import ExactEngine, ValueEngine, build_exact
@@ -28,7 +29,7 @@ from svelto.given_rows import read_rows
 from svelto.guarantee import Certificate
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
-from svelto.oracle import FOR_HINGES, oracle_rows
+from svelto.oracle import FOR_HINGES, Neighbourhoods, oracle_rows
 from svelto.report import Report
 from svelto.stage_search import Options, find_stages
 
@@ -90,6 +91,7 @@ def assemble(
     with steps(f"svelto {method}") as progress:
         calibrator: Calibrator | None = None
         guard: Guard | None = None
+        near: Neighbourhoods | None = None
         if agreement is not None and agreement < 1.0:
             progress("calibration rows")
             calibration = (
@@ -97,16 +99,14 @@ def assemble(
                 if machine.kernel.has_native_code
                 else gather_objects(machine, rows, given, 1.0 - agreement, confidence, seed)
             )
-            rows = calibration.build
-            if machine.kernel.has_native_code:
-                guard = guard_for(machine, rows, seed, n_jobs)
-            calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs, guard)
+            rows, near, guard = calibration.build, calibration.near, calibration.guard
+            calibrator = Calibrator(machine, exact, calibration, agreement, confidence, tolerance, n_jobs)
 
         @cache
         def oracle(wanted: int | Literal["auto"]) -> tuple[Any, Any]:
             """Rows that hinges of all sizes are fitted to, and their scores."""
             progress("scores of oracle rows")
-            made = oracle_rows(machine, rows, wanted, seed, np.random.default_rng([seed, 7]), n_jobs, FOR_HINGES)
+            made = oracle_rows(machine, rows, wanted, seed, np.random.default_rng([seed, 7]), n_jobs, FOR_HINGES, near)
             return made, exact.scores(Query(made), n_jobs)
 
         def build(options: Options) -> Any:
@@ -132,6 +132,7 @@ def assemble(
                 seed=seed,
                 n_jobs=n_jobs,
                 progress=progress,
+                **({} if isinstance(options, SVTreeOptions) else {"near": near}),
             )
             return stage if guard is None or not isinstance(stage, TaylorTree) else replace(stage, guard=guard)
 

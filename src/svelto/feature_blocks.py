@@ -3,8 +3,9 @@
 Rows that are made up must be rows that could come: a category is there or not, never at 0.37. A feature with few values
 is discrete and takes no others; of more than two it takes one beside the place where it would have been moved. Binary
 features of which at most one is set in any row are one block (a category after one-hot encoding), and change together.
-Of other features one value may be common (zero where rows are sparse, the background of an image): it is there or not
-as well. And where several rows share a feature's smallest or largest value, there is nothing beyond.
+Blocks of which one says what the other is (a grade as a category and again as a number) are one block too. Of other
+features one value may be common (zero where rows are sparse, the background of an image): it is there or not as well.
+And where several rows share a feature's smallest or largest value, there is nothing beyond.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from svelto._typing import FloatArray, IndexArray
 
@@ -30,6 +32,11 @@ ROWS_PER_VALUE: Final = 10
 AT_BOUND: Final = 5
 # Share of the rows from which on a value is common.
 COMMON_SHARE: Final = 0.1
+# One block tells another if it makes no more than this share of the errors of guessing without it, and these are many.
+RULE_ERRORS: Final = 0.01
+RULE_ROWS: Final = 50
+# Categories of all blocks up to which such rules are looked for: counting pairs takes their square.
+MOST_CATEGORIES: Final = 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +67,7 @@ class FeatureBlocks:
     @property
     def n_blocks(self) -> int:
         """Number of blocks."""
-        return int(self.block[-1]) + 1
+        return int(self.block.max()) + 1
 
     @property
     def all_smooth(self) -> bool:
@@ -96,7 +103,7 @@ class FeatureBlocks:
             taken = taken | present if joins else present
             open_block = is_binary
             block[f] = number
-        return cls(discrete, common, block, low, high, steps)
+        return cls(discrete, common, _joined(rows, block, discrete), low, high, steps)
 
     def likely(
         self, rows: FloatArray, moved: FloatArray, *others: FloatArray, choice: FloatArray, rng: np.random.Generator
@@ -123,6 +130,43 @@ class FeatureBlocks:
             place = np.interp(moved[:, f], values, np.arange(len(values)))
             result[:, f] = values[np.minimum(place + rng.random(len(place)), len(values) - 1).astype(np.intp)]
         return result
+
+
+def _joined(rows: FloatArray, block: IndexArray, discrete: Flags) -> IndexArray:
+    """Blocks again, one number for those of which one tells the other.
+
+    A block tells another if guessing the other's most frequent category for each of its own leaves hardly an error of
+    those that are made by guessing the most frequent category of all.
+    """
+    features = np.flatnonzero(discrete)
+    names, places = np.unique(block[features], return_index=True)
+    groups = np.split(features, places[1:])
+    n_categories = len(features) + 2 * len(groups)
+    if len(groups) < 2 or n_categories > MOST_CATEGORIES:
+        return block
+    present = [_indicators(rows[:, group]) for group in groups]
+    starts = np.cumsum([0, *(part.shape[1] for part in present[:-1])])
+    together = np.concatenate(present, axis=1)
+    counts = together.T @ together
+    right = np.add.reduceat(np.maximum.reduceat(counts, starts, axis=1), starts, axis=0)
+    guessed = len(rows) - np.maximum.reduceat(np.diagonal(counts), starts)
+    tells = (len(rows) - right <= RULE_ERRORS * guessed) & (guessed >= RULE_ROWS)
+    _, rule = connected_components(tells, directed=False)
+    joined = block.copy()
+    for name, group in zip(names[np.unique(rule, return_index=True)[1]][rule], groups, strict=True):
+        joined[group] = name
+    result: IndexArray = np.unique(joined, return_inverse=True)[1].astype(np.intp)
+    return result
+
+
+def _indicators(rows: FloatArray) -> FloatArray:
+    """One column for each category of a block: for each row one is 1."""
+    if rows.shape[1] == 1:
+        column: FloatArray = (rows == np.unique(rows)).astype(np.float32)
+        return column
+    present = rows > rows.min(axis=0)
+    columns: FloatArray = np.column_stack([present, ~present.any(axis=1)]).astype(np.float32)
+    return columns
 
 
 def features_read(rows: Any) -> float:

@@ -19,7 +19,7 @@ balls, which are wide in many dimensions, but not to the planes that the known r
 
 New rows leave the box of the old ones by a hair, with many features nearly always, and are no strangers for it. How
 far ordinary rows are from a guard that was made without them sets `box_limit`, stretches the radii and raises
-`direction_limit` (`calibrate.guard_for`).
+`direction_limit` (`guard_fit.guard_for`).
 
 Invariant: rows that the guard was made of are inside, rounding included. Nothing else widens it.
 

@@ -18,8 +18,10 @@ new rows.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -55,6 +57,11 @@ SHIFT_STEP: Final = 1.0
 SAME: Final = 1e-5
 # Rows and support vectors that are looked for among each other.
 SHARE_ROWS: Final = 500
+# Values of rows that are made together.
+PART_VALUES: Final = 1_000_000
+
+# Rows, and two neighbours of each.
+Drawn: TypeAlias = tuple[IndexArray, IndexArray, IndexArray]
 
 
 class Neighbourhoods:
@@ -80,22 +87,27 @@ class Neighbourhoods:
     """
 
     def __init__(self, X: FloatArray, seed: int, n_jobs: int | None = None) -> None:
-        rows = padded_rows(X - X.mean(axis=0))
+        centred = _in_single_range(X - X.mean(axis=0))
+        rows = padded_rows(centred)
         level, threads = instruction_level(), thread_count(n_jobs)
         tree = _core.build_tree(rows, CELL_ROWS, 0, 0, 256, 0.0, seed, threads, level)
         self.X: FloatArray = X[tree["order"]]
-        self.neighbours: IndexArray = _nearest_in_order(self.X)
+        self.neighbours: IndexArray = _nearest_in_order(centred[tree["order"]])
         self.blocks = FeatureBlocks.of(self.X)
 
     def between(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Rows between a row and a neighbour; their categories are the one's or the other's."""
-        i, a, _ = self._draw(n, rng)
-        row, other, share = self.X[i], self.X[a], rng.random((n, 1))
-        moved = row + share * (other - row)
-        if self.blocks.all_smooth:
-            return moved
-        mine = rng.random((n, self.blocks.n_blocks))[:, self.blocks.block] >= share
-        return self.blocks.likely(row, moved, other, choice=np.where(mine, row, other), rng=rng)
+
+        def made(drawn: Drawn) -> FloatArray:
+            row, other = self.X[drawn[0]], self.X[drawn[1]]
+            share = rng.random((len(row), 1))
+            moved = row + share * (other - row)
+            if self.blocks.all_smooth:
+                return moved
+            mine = rng.random((len(row), self.blocks.n_blocks))[:, self.blocks.block] >= share
+            return self.blocks.likely(row, moved, other, choice=np.where(mine, row, other), rng=rng)
+
+        return self._in_parts(self._draw(n, rng), made)
 
     def shifted(self, n: int, step: float, rng: np.random.Generator, of: IndexArray | None = None) -> FloatArray:
         """Rows moved by `step` times the difference of two neighbours; `of` says which rows, else they are drawn.
@@ -103,11 +115,19 @@ class Neighbourhoods:
         Categories cannot be moved a little: a share of them, step^2 up to two thirds, is taken from neighbours, so that
         the expected squared distance grows as that of the other features does.
         """
-        return self._moved(self._draw(n, rng, of), step, rng)
+        return self._in_parts(self._draw(n, rng, of), lambda drawn: self._moved(drawn, step, rng))
 
-    def _moved(
-        self, drawn: tuple[IndexArray, IndexArray, IndexArray], step: float, rng: np.random.Generator
-    ) -> FloatArray:
+    def _in_parts(self, drawn: Drawn, make: Callable[[Drawn], FloatArray]) -> FloatArray:
+        """Make rows part by part: on the way each takes several times its memory."""
+        n, d = len(drawn[0]), self.X.shape[1]
+        rows: FloatArray = np.empty((n, d))
+        size = max(PART_VALUES // d, 1)
+        for start in range(0, n, size):
+            part = slice(start, start + size)
+            rows[part] = make((drawn[0][part], drawn[1][part], drawn[2][part]))
+        return rows
+
+    def _moved(self, drawn: Drawn, step: float, rng: np.random.Generator) -> FloatArray:
         row, one, other = (self.X[which] for which in drawn)
         moved = row + step * (one - other)
         if self.blocks.all_smooth:
@@ -160,9 +180,7 @@ class Neighbourhoods:
                 high = step
         return high
 
-    def _draw(
-        self, n: int, rng: np.random.Generator, of: IndexArray | None = None
-    ) -> tuple[IndexArray, IndexArray, IndexArray]:
+    def _draw(self, n: int, rng: np.random.Generator, of: IndexArray | None = None) -> Drawn:
         i = rng.integers(len(self.X), size=n) if of is None else of
         k = self.neighbours.shape[1]
         # Two different neighbours: a difference of zero would give the row itself.
@@ -171,11 +189,16 @@ class Neighbourhoods:
         return i, self.neighbours[i, one], self.neighbours[i, other]
 
 
-def _nearest_in_order(X: FloatArray) -> IndexArray:
+def _in_single_range(X: FloatArray) -> FloatArray:
+    """Rows in a unit that single precision can square: a power of two, so that nothing else changes."""
+    largest = float(np.abs(X).max(initial=0.0))
+    return np.ldexp(X, -math.frexp(largest)[1]) if 0.0 < largest < np.inf else X
+
+
+def _nearest_in_order(centred: FloatArray) -> IndexArray:
     """The nearest rows to each among those up to `WINDOW` before and after it; copies of it come last."""
-    n, window = len(X), min(WINDOW, len(X) - 1)
+    n, window = len(centred), min(WINDOW, len(centred) - 1)
     k = min(NEIGHBOURS, max(n - 1, 1))
-    centred = X - X.mean(axis=0)
     norms = np.einsum("ij,ij->i", centred, centred)
     same = SAME**2 * float(np.median(norms))
     found: IndexArray = np.zeros((n, k), dtype=np.intp)
@@ -272,8 +295,12 @@ def oracle_rows(
     rng: np.random.Generator,
     n_jobs: int | None,
     needs: OracleNeeds = FOR_LEAVES,
+    near: Neighbourhoods | None = None,
 ) -> FloatArray:
-    """The given rows and rows made of them; "auto": as needed, as far as the exact engine answers them in seconds."""
+    """The given rows and rows made of them; "auto": as needed, as far as the exact engine answers them in seconds.
+
+    `near` is the neighbourhoods of the rows, where they are known.
+    """
     n, d = X.shape
     if wanted == "auto":
         most = affordable_rows(machine, d)
@@ -284,7 +311,7 @@ def oracle_rows(
         extra = int(wanted)
     if extra == 0 or n < 2:
         return X
-    near = Neighbourhoods(X, seed, n_jobs)
+    near = near or Neighbourhoods(X, seed, n_jobs)
     n_between = int(needs.between * extra)
     return np.concatenate([X, near.between(n_between, rng), near.shifted(extra - n_between, needs.step, rng)])
 

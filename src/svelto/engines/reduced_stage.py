@@ -22,7 +22,7 @@ from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, TreeOptions, build_taylor_tree
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
-from svelto.oracle import oracle_rows
+from svelto.oracle import Neighbourhoods, oracle_rows
 
 # Share of the oracle rows that coefficients are fitted to; the others show the error.
 FIT_SHARE: Final = 0.67
@@ -144,11 +144,12 @@ def build_reduced_set(
     seed: int,
     n_jobs: int | None = None,
     progress: Progress = lambda step: None,
+    near: Neighbourhoods | None = None,
 ) -> ReducedSet:
     """Build the stage on dense rows that the machine's scaling was already applied to."""
     rng = np.random.default_rng([seed, 3])
     progress("scores of oracle rows")
-    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs)
+    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs, near=near)
     exact = score(rows)
     fitted = rng.random(len(rows)) < FIT_SHARE if with_errors and len(rows) > 10 else np.ones(len(rows), dtype=bool)
     progress("basis vectors and coefficients")

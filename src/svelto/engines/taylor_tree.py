@@ -29,7 +29,7 @@ from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
-from svelto.oracle import oracle_rows
+from svelto.oracle import Neighbourhoods, oracle_rows
 
 # Gradients held at a time while a tree is built (float64): 160 MB.
 GRADIENT_VALUES: Final = 20_000_000
@@ -249,6 +249,7 @@ def build_taylor_tree(
     seed: int,
     n_jobs: int | None = None,
     progress: Progress = lambda step: None,
+    near: Neighbourhoods | None = None,
 ) -> TaylorTree:
     """Build the tree on dense rows that the machine's scaling was already applied to.
 
@@ -297,7 +298,7 @@ def build_taylor_tree(
         return put(ones, zeros)
     rng = np.random.default_rng(seed)
     progress("scores of oracle rows")
-    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs)
+    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs, near=near)
     exact = score(rows)
     taylor = put(ones, zeros).trace(Query(rows), n_jobs)
     importance = sign_weights(exact, machine.task != "regression")

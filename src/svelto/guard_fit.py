@@ -1,0 +1,88 @@
+"""How wide a guard is made: ordinary rows pass it, strangers do not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from svelto._typing import FloatArray
+from svelto.guard import Guard
+from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods
+
+# Rows that are held back from a first guard, to see how far ordinary rows are from it: a share of all, at most so many.
+GUARD_SHARE: Final = 0.2
+GUARD_ROWS: Final = 10_000
+# ... and the share of them that its limits are raised for: nearly all, but wild ones among many are left out.
+GUARD_QUANTILE: Final = 0.9999
+# Rows on an edge of the box are ordinary (categories are nowhere else), and in single precision they look the same as
+# rows beyond it. So this share of the box's diagonal, eight units in the last place, is never too far.
+GUARD_EDGE: Final = 2.0**-20
+# Stand-ins lie about as far from the rows as these from each other, and the promise is checked on them: so the box may
+# be left by this quantile of the distances between neighbours, among at most so many rows. In many dimensions that is
+# more than the whole box, so it may not be more than this share of a typical feature's range.
+MARGIN_QUANTILE: Final = 0.9
+MARGIN_ROWS: Final = 20_000
+MARGIN_SHARE: Final = 0.2
+# Data drift a little between training and use. A score hardly bends within this share of the kernel's width, so box and
+# balls may be left by as much, balls by no more than this share of their radius; directions have such room as well.
+SMOOTH_SHARE: Final = 0.07
+MOST_STRETCH: Final = 0.25
+DIRECTION_ROOM: Final = 1.5
+
+
+def guard_for(
+    machine: KernelMachine,
+    build: FloatArray,
+    seed: int,
+    n_jobs: int | None = None,
+    near: Neighbourhoods | None = None,
+) -> Guard:
+    """The guard of the stages that are built on these rows; `near` is their neighbourhoods, where they are known.
+
+    How far ordinary rows are from a guard is seen on a fifth of the rows, which a first one is made without: the box is
+    left by so much, the radii are stretched and the limit along the directions is raised so far, that nearly all of
+    them are inside. The box may be left by as much as stand-ins do.
+    """
+    n = len(build)
+    held = np.zeros(n, dtype=bool)
+    size = min(max(int(GUARD_SHARE * n), 1), GUARD_ROWS)
+    held[np.random.default_rng([seed, 4]).choice(n, size=size, replace=False)] = True
+    first = Guard.around(machine, [build[~held]], seed, n_jobs)
+    new = build[held]
+    edge = GUARD_EDGE**2 * float(((first.high - first.low) ** 2).sum())
+    smooth = SMOOTH_SHARE / math.sqrt(machine.kernel.gamma) if machine.kernel.name == "rbf" else 0.0
+    margin = max(_stand_in_margin(near or Neighbourhoods(build, seed, n_jobs), seed), smooth)
+    box_limit = max(_nearly_all(first.box_distances(new)), edge, margin * margin)
+    stretch = _nearly_all(np.maximum(first.ball_ratios(new), 1.0))
+    if not np.isfinite(stretch):
+        stretch = 1.0  # all balls are points: copies of a few rows
+    radii = np.sqrt(first.sq_radii) * stretch
+    return replace(
+        first,
+        box_limit=min(box_limit, float(np.finfo(np.float64).max)),
+        sq_radii=(radii + np.minimum(MOST_STRETCH * radii, smooth)) ** 2,
+        direction_limit=DIRECTION_ROOM * max(first.direction_limit, _nearly_all(first.direction_sums(new))),
+    ).including([new])
+
+
+def _stand_in_margin(near: Neighbourhoods, seed: int) -> float:
+    """How far stand-ins may leave the box: a distance between neighbours, but a small part of the box."""
+    X = near.X
+    n = len(X)
+    low, high = X.min(axis=0), X.max(axis=0)
+    widths = (high - low)[high > low]
+    size = float(widths.max(initial=0.0))
+    if n < 2 or not 0.0 < size < np.inf:
+        return 0.0
+    rows = np.random.default_rng([seed, 5]).permutation(n)[:MARGIN_ROWS]
+    apart = (X[rows] - X[near.neighbours[rows, 0]]) / size  # in a unit whose squares are finite
+    to_nearest = np.sqrt(np.einsum("ij,ij->i", apart, apart))
+    return min(float(np.quantile(to_nearest, MARGIN_QUANTILE)) * size, MARGIN_SHARE * float(np.median(widths)))
+
+
+def _nearly_all(values: FloatArray) -> float:
+    return float(np.quantile(values, GUARD_QUANTILE, method="higher"))
