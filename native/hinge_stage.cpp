@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "pair_vote.hpp"
 #include "stage_vote.hpp"
 
 namespace svelto {
@@ -31,12 +32,6 @@ double smallest_open_caution(double margin, double error, Bound bound) {
     return caution;
 }
 
-// The largest float at or below x: a float is above one exactly where it is above the other.
-float float_below(double x) {
-    const float near = static_cast<float>(x);
-    return static_cast<double>(near) > x ? std::nextafter(near, -std::numeric_limits<float>::infinity()) : near;
-}
-
 // labels[i] where |scores[i]| > limit; a loop that compilers turn into vectors.
 void signs_beyond(const float* scores, int n, float limit, std::int32_t positive, std::int32_t* labels) {
     for (int i = 0; i < n; ++i) {
@@ -59,6 +54,8 @@ class HingeWalker {
         const std::size_t room = rows.n_rows < kBlockRows ? static_cast<std::size_t>(rows.n_rows) : kBlockRows;
         columns_.reserve(room * columns);
         scores_.reserve(room * static_cast<std::size_t>(hinges.padded));
+        votes_by_pairs_ = !stage.distilled && PairVote::serves(stage.vote);
+        if (votes_by_pairs_) pair_vote_ = PairVote(stage.vote.n_classes, stage.error);
     }
 
     // Reads rows [first, first + n) and evaluates them. False where a row cannot be read.
@@ -72,7 +69,10 @@ class HingeWalker {
     // Labels of the block.
     void find_labels(int n, double caution, std::int32_t* labels) {
         const Machine& vote = stage_.vote;
-        if (vote.n_scores > 1 || vote.rule == Rule::argmax || vote.rule == Rule::value) {
+        if (votes_by_pairs_) {
+            pair_vote_.set_caution(caution);
+            for (int i = 0; i < n; ++i) labels[i] = pair_vote_.label(scores(i));
+        } else if (vote.n_scores > 1 || vote.rule == Rule::argmax || vote.rule == Rule::value) {
             for (int i = 0; i < n; ++i) labels[i] = label(i, caution);
         } else {
             const float limit = float_below(caution > 0.0 ? caution * stage_.error[0] : 0.0);
@@ -166,6 +166,8 @@ class HingeWalker {
     const HotTable& hot_;
     RowPacker packer_;
     StageVote vote_;
+    PairVote pair_vote_;
+    bool votes_by_pairs_ = false;
     AlignedBuffer<float> columns_, scores_;
     std::uint8_t unknown_[kBlockRows] = {};
 };

@@ -122,15 +122,19 @@ def test_rows_are_scaled_as_the_machine_scales_them(form):
 
 
 @pytest.mark.parametrize("break_ties", [False, True])
-def test_votes_are_those_of_the_machine(break_ties):
-    net, X = random_net("pairs", 6, 5, (12,), n=400)
+@pytest.mark.parametrize("n_classes", [3, 4, 5, 6, 7, 9, 26])
+def test_votes_are_those_of_the_machine(n_classes, break_ties):
+    net, X = random_net("pairs", n_classes * (n_classes - 1) // 2, 5, (12,), n=400)
     scores = slow_scores(net, X)
     stage = _core.HingeStage(fields_of(net, break_ties), LEVELS[-1])
+    found = set()
     for caution in (0.0, 0.1, 0.5, 2.0):
         labels, expected = np.empty((2, len(X)), dtype=np.int32)
-        _core.settle(scores, caution * np.tile(net.error, (len(X), 1)), 0, 4, break_ties, expected)
+        _core.settle(scores, caution * np.tile(net.error, (len(X), 1)), 0, n_classes, break_ties, expected)
         call((stage, "labels"), X, labels, caution)
         np.testing.assert_array_equal(labels, expected)
+        found |= set(labels)
+    assert len(found) > min(n_classes, 4)  # several classes, and rows that stay open
 
 
 @pytest.mark.parametrize(("rule", "n_scores"), [("sign", 1), ("pairs", 1), ("argmax", 4), ("distilled", 4)])

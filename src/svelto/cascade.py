@@ -16,15 +16,15 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 
 from svelto import _core
 from svelto._inputs import Query, n_rows_of
-from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto._typing import FloatArray, IndexArray, IntArray
 from svelto.engines.exact import ExactEngine, Precision, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
+from svelto.open_rows import OpenRows
 
 # Where the guard keeps no more than this share of the rows, the first stage reads all of them where they are, and its
 # answers for those few are thrown away: copying the others would cost more (a tenth of a Taylor tree's time).
@@ -120,29 +120,29 @@ class Cascade:
         n = n_rows_of(query.rows)
         out: IntArray | None = None
         gate = _Gate(self.guard, query, n_jobs)
-        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
+        waiting = OpenRows(query)
         settled = []
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
             if len(waiting) and threshold < math.inf:
-                waiting, kept = gate.before(stage, waiting, kept)
+                waiting = gate.before(stage, waiting)
             before = len(waiting)
             if before and threshold < math.inf:
-                in_place = out is None and len(kept) <= FEW_GUARDED * n
-                found = stage.settle(query if in_place else _take(query, waiting, n), threshold, n_jobs)
-                if in_place:
-                    found[kept] = -2  # neither settled nor waiting for the next stage
-                    out, waiting = found, np.flatnonzero(found == -1)
+                if out is None and len(gate.kept) <= FEW_GUARDED * n:
+                    out = stage.settle(query, threshold, n_jobs)
+                    out[gate.kept] = -2  # neither settled nor waiting for the next stage
+                    waiting = OpenRows(query, np.flatnonzero(out == -1))
                 else:
+                    found = stage.settle(waiting.query, threshold, n_jobs)
                     out = np.full(n, -1, dtype=np.int32) if out is None else out
-                    out[waiting] = found
-                    waiting = waiting[found < 0]
+                    out[waiting.numbers] = found
+                    waiting = waiting.where(found < 0)
             settled.append(before - len(waiting))
-        rest = np.sort(np.concatenate([waiting, kept])) if len(kept) else waiting
+        rest = gate.rest(waiting)
         if len(rest) == n:
             return self.exact.labels(query, n_jobs)[0], [*settled, n]
         assert out is not None
         if len(rest):
-            out[rest] = self.exact.labels(_take(query, rest, n), n_jobs)[0]
+            out[rest.numbers] = self.exact.labels(rest.query, n_jobs)[0]
         return out, [*settled, len(rest)]
 
     def scores(self, query: Query, n_jobs: int | None = None, precision: Precision = "auto") -> FloatArray:
@@ -152,23 +152,22 @@ class Cascade:
         """
         if precision != "auto":
             return self.exact.scores(query, n_jobs, precision)
-        n = n_rows_of(query.rows)
-        out = np.empty((n, self.machine.n_scores))
+        out = np.empty((n_rows_of(query.rows), self.machine.n_scores))
         gate = _Gate(self.guard, query, n_jobs)
-        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
+        waiting = OpenRows(query)
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
             if not len(waiting) or threshold == math.inf or answers_by_class(stage):
                 continue
-            waiting, kept = gate.before(stage, waiting, kept)
+            waiting = gate.before(stage, waiting)
             if not len(waiting):
                 break
-            scores, errors = stage.scores(_take(query, waiting, n), n_jobs)
+            scores, errors = stage.scores(waiting.query, n_jobs)
             settled = self._settled_by(stage, scores, errors, threshold)
-            out[waiting[settled]] = scores[settled]
-            waiting = waiting[~settled]
-        rest = np.sort(np.concatenate([waiting, kept])) if len(kept) else waiting
+            out[waiting.numbers[settled]] = scores[settled]
+            waiting = waiting.where(~settled)
+        rest = gate.rest(waiting)
         if len(rest):
-            out[rest] = self.exact.scores(_take(query, rest, n), n_jobs)
+            out[rest.numbers] = self.exact.scores(rest.query, n_jobs)
         return out
 
     def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
@@ -211,7 +210,7 @@ class Cascade:
         """
         n = n_rows_of(query.rows)
         gate = _Gate(self.guard, query, n_jobs)
-        waiting, kept = np.arange(n), np.empty(0, dtype=np.intp)
+        waiting = OpenRows(query)
         result: dict[str, Any] = {
             "rows": n,
             "stages": {},
@@ -221,21 +220,21 @@ class Cascade:
         }
         for stage, threshold in zip(self.stages, self.thresholds, strict=True):
             if len(waiting) and threshold < math.inf:
-                waiting, kept = gate.before(stage, waiting, kept)
+                waiting = gate.before(stage, waiting)
             before = len(waiting)
             if before and threshold < math.inf:
-                part = _take(query, waiting, n)
+                part = waiting.query
                 if answers_by_class(stage):
-                    waiting = waiting[stage.settle(part, threshold, n_jobs) < 0]
+                    waiting = waiting.where(stage.settle(part, threshold, n_jobs) < 0)
                 else:
                     scores, errors = stage.scores(part, n_jobs)
-                    waiting = waiting[~self._settled_by(stage, scores, errors, threshold)]
+                    waiting = waiting.where(~self._settled_by(stage, scores, errors, threshold))
                 for name, value in stage.cost(part, n_jobs).items():
                     result[name] = result.get(name, 0.0) + before / n * value
             result["stages"][stage.name] = (before - len(waiting)) / n
-        waiting, kept = gate.close(waiting, kept)
-        result["guarded"] = len(kept) / n
-        left = (len(waiting) + len(kept)) / n
+        waiting = gate.close(waiting)
+        result["guarded"] = len(gate.kept) / n
+        left = (len(waiting) + len(gate.kept)) / n
         result["stages"]["exact"] = left
         if self.machine.kernel.name != "linear":
             result["kernel_evaluations_per_row"] += left * self.machine.n_sv
@@ -263,32 +262,39 @@ class Cascade:
 
 
 class _Gate:
-    """Lets the guard look at the rows of a query once: before the first stage, or after it if that guards itself."""
+    """Lets the guard look at the rows of a query once: before the first stage, or after it if that guards itself.
+
+    Attributes
+    ----------
+    kept : ndarray of int
+        Numbers of the rows that it keeps for the exact engine.
+    """
 
     def __init__(self, guard: Guard | Marker | None, query: Query, n_jobs: int | None) -> None:
         self.guard = guard
         self.query = query
         self.n_jobs = n_jobs
         self.first = True
+        self.kept: IndexArray = np.empty(0, dtype=np.intp)
 
-    def before(self, stage: Any, waiting: IndexArray, kept: IndexArray) -> tuple[IndexArray, IndexArray]:
-        """Rows that the stage may be asked about, and those that are kept for the exact engine."""
+    def before(self, stage: Any, waiting: OpenRows) -> OpenRows:
+        """Rows that the stage may be asked about."""
         skips = self.first and isinstance(self.guard, Guard) and guards_itself(stage)
         self.first = False
-        return (waiting, kept) if skips else self.close(waiting, kept)
+        return waiting if skips else self.close(waiting)
 
-    def close(self, waiting: IndexArray, kept: IndexArray) -> tuple[IndexArray, IndexArray]:
+    def close(self, waiting: OpenRows) -> OpenRows:
         """The same behind the last stage."""
         if self.guard is None or not len(waiting):
-            return waiting, kept
-        part = _take(self.query, waiting, n_rows_of(self.query.rows))
+            return waiting
+        part = waiting.query
         marked = self.guard(part, self.n_jobs) if isinstance(self.guard, Guard) else self.guard(part)
         self.guard = None
-        return (waiting[~marked], waiting[marked]) if marked.any() else (waiting, kept)
+        self.kept = waiting.numbers[marked]
+        return waiting.where(~marked)
 
-
-def _take(query: Query, rows: IndexArray, n: int) -> Query:
-    if len(rows) == n:
-        return query
-    part: Rows = _safe_indexing(query.rows, rows)
-    return Query(part, query.scale)
+    def rest(self, waiting: OpenRows) -> OpenRows:
+        """Rows for the exact engine: those that no stage settled, and those kept for it."""
+        if not len(self.kept):
+            return waiting
+        return OpenRows(self.query, np.sort(np.concatenate([waiting.numbers, self.kept])))
