@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from numbers import Real
 from os import PathLike
 from time import perf_counter
 from typing import Any, Final
 
 from svelto._threads import check_n_jobs
-from svelto.assemble import assemble
-from svelto.engines.bounded import build_bounded
+from svelto.assemble import assemble, read_options
+from svelto.engines.bounded import build_bounded, read_bounded_options
 from svelto.engines.exact import build_exact
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
@@ -90,11 +91,7 @@ def accelerate(
     >>> bool((fast.predict(X) == svc.predict(X)).all())
     True
     """
-    if method not in METHODS:
-        raise ValueError(f"Unknown method {method!r}. Expected one of {', '.join(METHODS)}.")
-    _check_share("agreement", agreement, none_allowed=True)
-    _check_share("confidence", confidence, none_allowed=False)
-    check_n_jobs(n_jobs)
+    check_request(method, agreement, confidence, n_jobs, method_options)
     if method in APPROXIMATE:
         machine = read_any(model)
         cascade, report = assemble(
@@ -114,13 +111,8 @@ def accelerate(
         bounded, report = build_bounded(machine, X, method_options, n_jobs, random_state)
         return Predictor(machine, bounded, report, n_jobs)
     started = perf_counter()
-    precision = method_options.pop("precision", "auto")
-    if precision not in ("auto", "float32", "float64"):
-        raise ValueError(f"precision is {precision!r}; expected 'auto', 'float32' or 'float64'.")
-    if method_options:
-        raise TypeError(f"method='exact' has no option {next(iter(method_options))!r}; it has: precision.")
     machine = read_any(model)
-    engine = build_exact(machine, precision)
+    engine = build_exact(machine, method_options.get("precision", "auto"))
     report = Report(
         method="exact",
         promise="exact",
@@ -140,6 +132,23 @@ def accelerate(
     return Predictor(machine, engine, report, n_jobs)
 
 
+def check_request(
+    method: str, agreement: float | None, confidence: float, n_jobs: int | None, method_options: Mapping[str, Any]
+) -> None:
+    """Refuse what is wrong for every model. `Accelerated` asks before it trains, which may take hours."""
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}. Expected one of {', '.join(METHODS)}.")
+    _check_share("agreement", agreement, none_allowed=True)
+    _check_share("confidence", confidence, none_allowed=False)
+    check_n_jobs(n_jobs)
+    if method in APPROXIMATE:
+        read_options(method, method_options)
+    elif method == "bounded":
+        read_bounded_options(method_options)
+    else:
+        _check_exact_options(method_options)
+
+
 def read_any(model: Any) -> KernelMachine:
     """Read whatever the user has: a machine, a path, or an estimator."""
     if isinstance(model, KernelMachine):
@@ -147,6 +156,15 @@ def read_any(model: Any) -> KernelMachine:
     if isinstance(model, (str, PathLike)):
         return KernelMachine.from_libsvm(os.fspath(model))
     return KernelMachine.from_sklearn(model)
+
+
+def _check_exact_options(options: Mapping[str, Any]) -> None:
+    unknown = [name for name in options if name != "precision"]
+    if unknown:
+        raise TypeError(f"method='exact' has no option {unknown[0]!r}; it has: precision.")
+    precision = options.get("precision", "auto")
+    if precision not in ("auto", "float32", "float64"):
+        raise ValueError(f"precision is {precision!r}; expected 'auto', 'float32' or 'float64'.")
 
 
 def _check_share(name: str, value: float | None, *, none_allowed: bool) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Final
 
 import numpy as np
 
 from svelto._inputs import Query, n_rows_of
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto._warnings import warn_caller
 from svelto.calibration_rows import CalibrationRows
 from svelto.cascade import answers_by_class, settled_labels
 from svelto.engines.exact import ExactEngine, ValueEngine
@@ -172,12 +172,10 @@ class Calibrator:
         """What the second set of rows shows about the thresholds; warns where it is too small to show anything."""
         certificate = certify([t["check"] for t in traces], thresholds, self.agreement, self.confidence)
         if self.few and not certificate.is_exact:
-            warnings.warn(
+            warn_caller(
                 f"agreement={self.agreement} at confidence={self.confidence} needs at least {self.needed} rows to "
                 f"check it on, and as many to choose thresholds; there are {n_rows_of(self.rows.check)} to check on. "
                 f"The thresholds are set carefully, but only {certificate.bound:.4f} can be shown. Give more rows as "
-                "X_calibration, or ask for less.",
-                UserWarning,
-                stacklevel=5,
+                "X_calibration, or ask for less."
             )
         return certificate

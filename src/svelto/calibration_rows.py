@@ -12,7 +12,6 @@ has seen.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from sklearn.utils import _safe_indexing
 
 from svelto._inputs import Query, n_rows_of
 from svelto._typing import FloatArray, IndexArray, Rows
+from svelto._warnings import warn_caller
 from svelto.guarantee import rows_needed
 from svelto.guard import Guard
 from svelto.guard_fit import guard_for
@@ -157,12 +157,10 @@ def gather_objects(
             f"these among them), and a promise can only be checked on new ones. {advice}"
         )
     if share > TRAINING_SHARE:
-        warnings.warn(
+        warn_caller(
             f"{share:.0%} of X_calibration are among the support vectors, or these among them. If the machine was "
             "trained on those objects, the promise is worth less than it says; where new objects often equal old ones, "
-            "all is well.",
-            UserWarning,
-            stacklevel=5,
+            "all is well."
         )
     n = n_rows_of(given)
     order = np.random.default_rng([seed, 1]).permutation(n)

@@ -13,6 +13,7 @@ pay, it is the exact engine. The last two save kernel evaluations and are meant 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import Any, Final
@@ -76,15 +77,20 @@ class BoundedOptions:
 OPTION_NAMES: Final = tuple(field.name for field in fields(BoundedOptions))
 
 
-def build_bounded(
-    machine: KernelMachine, X: Any, options: dict[str, Any], n_jobs: int | None, random_state: Any
-) -> tuple[BlockedSum | StoppedSum, Report]:
-    """The engine and its report."""
-    started = perf_counter()
+def read_bounded_options(options: Mapping[str, Any]) -> BoundedOptions:
+    """The options, checked."""
     for name in options:
         if name not in OPTION_NAMES:
             raise TypeError(f"method='bounded' has no option {name!r}; it has: {', '.join(OPTION_NAMES)}.")
-    chosen = BoundedOptions(**options)
+    return BoundedOptions(**options)
+
+
+def build_bounded(
+    machine: KernelMachine, X: Any, options: Mapping[str, Any], n_jobs: int | None, random_state: Any
+) -> tuple[BlockedSum | StoppedSum, Report]:
+    """The engine and its report."""
+    started = perf_counter()
+    chosen = read_bounded_options(options)
     check_bounded(machine)
     bound = _which_bound(machine, chosen)
     seed = int(check_random_state(random_state).randint(2**31))
