@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from svelto._threads import check_n_jobs
 from svelto.assemble import assemble, read_options
+from svelto.auto import choose_engine, read_auto_options
+from svelto.engine_reports import exact_report
 from svelto.engines.bounded import build_bounded, read_bounded_options
 from svelto.engines.exact import build_exact
 from svelto.machine import KernelMachine
 from svelto.predictor import Predictor
-from svelto.report import Report
 
 METHODS: Final = ("auto", "exact", "bounded", "hinges", "taylor_tree", "sv_tree", "reduced_set")
 APPROXIMATE: Final = ("hinges", "taylor_tree", "sv_tree", "reduced_set")
@@ -49,7 +50,8 @@ def accelerate(
         "taylor_tree" routes a row by dot products to a leaf with a linear model, "sv_tree" by some ten kernel values to
         a leaf that makes a score of them (any kernel on any objects, for kernels that take long), "reduced_set" sums
         over few vectors that stand in for many; these four send rows they are not sure about to the exact engine.
-        "auto" is "exact" for the time being.
+        "auto" tries those that serve the machine, on these rows and on this computer, and takes the fastest that keeps
+        the promise.
     agreement : float or None, default=0.999
         Share of labels that must agree with the exact machine, on data like the calibration rows. 1.0: only what is
         proven is settled without the exact engine ("taylor_tree" with the rbf kernel). None: nothing is sent on, and
@@ -64,7 +66,8 @@ def accelerate(
     random_state : int, RandomState instance or None
         For methods that draw at random; "exact" does not.
     **method_options
-        Options of the method. "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
+        Options of the method. "auto": those of `AutoOptions` (``batch_size``, ``max_bytes``, ``time_budget``,
+        ``tolerance``). "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
         are those of the float64 machine in every case. "bounded": those of `BoundedOptions` (``bound``, ``save``,
         ``n_lists``, ``n_references``, ``shared``). "hinges": those of `HingeOptions` (``n_hinges``, ``answers``,
         ``oracle_rows``, ``max_epochs``) and ``next_stage``. "taylor_tree": those of `TreeOptions` (``leaf_size``,
@@ -112,24 +115,20 @@ def accelerate(
         return Predictor(machine, bounded, report, n_jobs)
     started = perf_counter()
     machine = read_any(model)
+    if method == "auto":
+        chosen, report = choose_engine(
+            machine,
+            X,
+            agreement=agreement,
+            confidence=confidence,
+            X_calibration=X_calibration,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            options=read_auto_options(method_options),
+        )
+        return Predictor(machine, chosen, report, n_jobs)
     engine = build_exact(machine, method_options.get("precision", "auto"))
-    report = Report(
-        method="exact",
-        promise="exact",
-        work={"kernel evaluations a row": 0 if machine.kernel.name == "linear" else machine.n_sv},
-        score_error_bound=engine.score_bound if engine.score_tier == "float32" else 0.0,
-        build_seconds=perf_counter() - started,
-        details={
-            "kernel": str(machine.kernel),
-            "support vectors": machine.n_sv,
-            "features": machine.n_features,
-            "labels start in": engine.first_tier,
-            "scores in": engine.score_tier,
-            "instruction level": engine.level,
-            "bytes": engine.nbytes,
-        },
-    )
-    return Predictor(machine, engine, report, n_jobs)
+    return Predictor(machine, engine, exact_report(machine, engine, started), n_jobs)
 
 
 def check_request(
@@ -145,6 +144,8 @@ def check_request(
         read_options(method, method_options)
     elif method == "bounded":
         read_bounded_options(method_options)
+    elif method == "auto":
+        read_auto_options(method_options)
     else:
         _check_exact_options(method_options)
 

@@ -14,7 +14,7 @@ from svelto._options import check_choice, check_positive
 from svelto._progress import steps
 from svelto._typing import Rows
 from svelto.cascade import Cascade
-from svelto.cascade_report import report_of
+from svelto.engine_reports import cascade_report
 from svelto.engines.certified import check_certifiable
 from svelto.engines.exact import ExactEngine, ValueEngine, build_exact
 from svelto.engines.hinges import HingeOptions, check_hinged
@@ -53,7 +53,7 @@ def assemble(
     """The engine and its report for an approximating method."""
     started = perf_counter()
     own, tolerance, next_stage = read_options(method, options)
-    _check_machine(machine, own, agreement)
+    check_machine(machine, own, agreement)
     if agreement is not None and agreement < 1.0 and confidence == 1.0:
         raise ValueError(
             "confidence is 1.0; a statistical promise needs a number below 1 (0.95, 0.99). For certainty use "
@@ -67,13 +67,13 @@ def assemble(
     seed = int(check_random_state(random_state).randint(2**31))
     rows, given = read_rows(machine, X, X_calibration, method, seed, least=5 if agreement is not None else 2)
     exact = build_exact(machine)
-    _check_tolerance(machine, tolerance, agreement, exact, rows)
+    check_tolerance(machine, tolerance, agreement, exact, rows)
     with steps(f"svelto {method}") as progress:
         workshop = Workshop(machine, exact, rows, agreement, tolerance, seed, n_jobs, progress)
         if agreement is not None and agreement < 1.0:
             workshop.calibrate(given, confidence)
         engine, certificate = workshop.cascade(own, next_stage)
-    return engine, report_of(engine, method, certificate, workshop.calibrator, workshop.rows, n_jobs, started)
+    return engine, cascade_report(engine, method, certificate, workshop.calibrator, workshop.rows, n_jobs, started)
 
 
 def read_options(method: str, options: Mapping[str, Any]) -> tuple[Options, Any, str | None]:
@@ -90,7 +90,8 @@ def read_options(method: str, options: Mapping[str, Any]) -> tuple[Options, Any,
     return own, options.get("tolerance"), next_stage
 
 
-def _check_machine(machine: KernelMachine, options: Options, agreement: float | None) -> None:
+def check_machine(machine: KernelMachine, options: Options, agreement: float | None) -> None:
+    """Refuse a machine that the method of these options cannot serve at this agreement."""
     method = next(name for name, kind in OPTIONS.items() if isinstance(options, kind))
     if machine.calibration is not None:
         raise NotImplementedError(
@@ -115,9 +116,10 @@ def _check_machine(machine: KernelMachine, options: Options, agreement: float | 
         )
 
 
-def _check_tolerance(
+def check_tolerance(
     machine: KernelMachine, tolerance: Any, agreement: float | None, exact: ExactEngine | ValueEngine, X: Rows
 ) -> None:
+    """Refuse a tolerance that makes no sense for the machine, or none where it is needed."""
     if tolerance is not None:
         check_positive("tolerance", tolerance)
         if machine.task != "regression":

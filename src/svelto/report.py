@@ -8,6 +8,46 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Trial:
+    """One configuration that ``method="auto"`` built and timed.
+
+    Attributes
+    ----------
+    method : str
+        Its method.
+    setting : str
+        Its main knobs, and what stands behind it.
+    n_rows : int
+        Rows that it was built on: a sample first, all of them where it may be the best.
+    microseconds : float
+        Time of a row, at the batch size that was asked for.
+    agreement : float
+        Share of equal labels on rows that were not used to choose its thresholds.
+    promise : {"exact", "statistical", "none"}
+        What it could promise.
+    nbytes : int
+        Bytes of its arrays.
+    build_seconds : float
+        Time that building it took.
+    stages : dict
+        Share of the rows that each stage settles.
+    chosen : bool
+        Whether it is the predictor.
+    """
+
+    method: str
+    setting: str
+    n_rows: int
+    microseconds: float
+    agreement: float
+    promise: str
+    nbytes: int
+    build_seconds: float
+    stages: dict[str, float] = field(default_factory=dict)
+    chosen: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """Facts about one accelerated machine.
 
@@ -31,6 +71,8 @@ class Report:
         Time that `accelerate` took.
     details : dict
         Everything else worth knowing, by name.
+    tried : tuple of Trial
+        What ``method="auto"`` chose from.
     """
 
     method: str
@@ -42,6 +84,7 @@ class Report:
     score_error_bound: float = 0.0
     build_seconds: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
+    tried: tuple[Trial, ...] = ()
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of every fact, in reading order."""
@@ -55,6 +98,14 @@ class Report:
         rows.append(("score error bound", f"{self.score_error_bound:.2g}"))
         rows += [(name, _text(value)) for name, value in self.details.items()]
         rows.append(("build seconds", f"{self.build_seconds:.3g}"))
+        for trial in self.tried:
+            chosen = ", chosen" if trial.chosen else ""
+            rows.append(
+                (
+                    f"tried: {trial.method}",
+                    f"{trial.microseconds:.3g} us a row, agreement {trial.agreement:.5f}, {trial.setting}{chosen}",
+                )
+            )
         return rows
 
     def __str__(self) -> str:

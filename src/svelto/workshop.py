@@ -85,6 +85,7 @@ class Workshop:
         self.near: Neighbourhoods | None = None
         self.guard: Guard | None = None
         self._oracle = cache(self._ask_oracle)
+        self._built = cache(self._build)
 
     def calibrate(self, given: Rows | None, confidence: float) -> None:
         """Find calibration rows, given ones or others, for a statistical promise."""
@@ -125,7 +126,10 @@ class Workshop:
         return Cascade(self.machine, stages, thresholds, self.exact, self.tolerance, guard), certificate
 
     def build(self, options: Options) -> Any:
-        """One stage."""
+        """One stage; that of the same options again is the same."""
+        return self._built(options)
+
+    def _build(self, options: Options) -> Any:
         if isinstance(options, HingeOptions):
             return build_hinges(
                 self.machine,

@@ -1,4 +1,4 @@
-"""The report of a cascade: what it promises, what shows it, and what its rows cost."""
+"""Reports of engines: what they promise, what shows it, and what their rows cost."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from svelto._typing import Rows
 from svelto.calibrate import Calibrator
 from svelto.cascade import Cascade
 from svelto.engines.certified import CertifiedTree
+from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.engines.hinges import HingeStage
 from svelto.engines.sv_tree import SVTree
 from svelto.engines.taylor_tree import TaylorTree
 from svelto.guarantee import Certificate
+from svelto.machine import KernelMachine
 from svelto.report import Report
 
 # Rows that cascade and exact engine are timed on for the report, and how often.
@@ -25,7 +27,27 @@ TIMED_REPEATS: Final = 3
 TIMED_OBJECTS: Final = 64
 
 
-def report_of(
+def exact_report(machine: KernelMachine, engine: ExactEngine | ValueEngine, started: float) -> Report:
+    """Facts about the exact engine."""
+    return Report(
+        method="exact",
+        promise="exact",
+        work={"kernel evaluations a row": 0 if machine.kernel.name == "linear" else machine.n_sv},
+        score_error_bound=engine.score_bound if engine.score_tier == "float32" else 0.0,
+        build_seconds=perf_counter() - started,
+        details={
+            "kernel": str(machine.kernel),
+            "support vectors": machine.n_sv,
+            "features": machine.n_features,
+            "labels start in": engine.first_tier,
+            "scores in": engine.score_tier,
+            "instruction level": engine.level,
+            "bytes": engine.nbytes,
+        },
+    )
+
+
+def cascade_report(
     engine: Cascade,
     method: str,
     certificate: Certificate | None,

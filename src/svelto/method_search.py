@@ -1,0 +1,419 @@
+"""The search of method="auto": candidates are built, timed, and the best is kept.
+
+1. Where the whole sum costs no more than asking a stage, that is said at once.
+2. Candidates are built on a sample of the rows, with little effort; their thresholds are chosen and certified there,
+   and they are timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or
+   sparse).
+3. The best, and a second where it is close, are built on all rows and timed again. Times decide, agreement does not:
+   every candidate keeps the promise or is no candidate. So the rows that the promise is checked on have seen no choice.
+
+Times are noisy. Of candidates that are equally fast within a tenth, the first in a fixed order is taken, the exact
+engine before all others: a choice only changes from one call to the next where two are about a tenth apart.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+from scipy import sparse
+
+from svelto._inputs import Query, n_rows_of
+from svelto._options import check_choice, check_positive, check_whole
+from svelto._typing import Rows
+from svelto._warnings import warn_caller
+from svelto.assemble import check_machine, read_options
+from svelto.calibration_rows import CalibrationRows
+from svelto.cascade import Cascade
+from svelto.engine_reports import cascade_report, exact_report
+from svelto.engines.bounded import build_bounded, check_bounded
+from svelto.engines.exact import Precision, build_exact
+from svelto.engines.hinges import ROW_COST
+from svelto.feature_blocks import features_read
+from svelto.given_rows import read_rows
+from svelto.machine import KernelMachine
+from svelto.open_rows import take_rows
+from svelto.report import Report, Trial
+from svelto.stopwatch import TIMED_ROWS, Stopwatch
+from svelto.workshop import Workshop
+
+# In the order that ties are broken in.
+STATISTICAL: Final = ("hinges", "taylor_tree", "reduced_set", "sv_tree")
+# Equally fast within noise.
+TIE: Final = 1.1
+# Rows of the sample, and how little effort is spent on it.
+SAMPLE_ROWS: Final = 4000
+SAMPLE_ORACLE: Final = 20_000
+SAMPLE_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "hinges": {"n_hinges": 63, "oracle_rows": SAMPLE_ORACLE, "next_stage": None},
+    "taylor_tree": {"oracle_rows": SAMPLE_ORACLE, "next_stage": None},
+    "reduced_set": {"n_basis": 128, "oracle_rows": SAMPLE_ORACLE // 2, "max_iter": 40},
+    "sv_tree": {},
+}
+# A candidate may still be the best on all rows if it takes no more than this many times the time of the best, or of the
+# exact engine, on the sample: with more rows and effort it will be faster.
+CLOSE: Final = 1.5
+HOPEFUL: Final = 1.5
+# A Python kernel may take long: so many objects are timed.
+TIMED_OBJECTS: Final = 64
+# Bounds on distances settle something early where features are few.
+BOUNDED_FEATURES: Final = 32
+# Fast stages alone, without a promise: those that agree in this share of the rows are good enough to be chosen by time.
+RAW_AGREEMENT: Final = 0.99
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """Options of ``method="auto"``.
+
+    Attributes
+    ----------
+    batch_size : int, optional
+        Rows of a call to `predict`, for which the predictor is to be fast; default: many.
+    max_bytes : int, optional
+        Most bytes of its arrays, exact engine included; with ``agreement=None`` of a stage alone.
+    time_budget : float, optional
+        Seconds after which no further candidate is built; the best so far is returned, at worst the exact engine.
+    tolerance : float, optional
+        |error| of a regressor that counts as agreement; without it a regressor gets the exact engine.
+    precision : {"auto", "float32", "float64"}, default="auto"
+        Arithmetic of the exact engine's scores.
+    """
+
+    batch_size: int | None = None
+    max_bytes: int | None = None
+    time_budget: float | None = None
+    tolerance: float | None = None
+    precision: Precision = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("precision", self.precision, ("auto", "float32", "float64"))
+        for name in ("batch_size", "max_bytes"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1, " or None")
+        for name in ("time_budget", "tolerance"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+
+
+@dataclass
+class Candidate:
+    """An engine that could be the predictor, and how it came about."""
+
+    method: str
+    engine: Any
+    report: Callable[[], Report]
+    trial: Trial
+    warned: list[str] = field(default_factory=list)
+
+
+class Search:
+    """Builds candidates, times them, and keeps the best."""
+
+    def __init__(
+        self,
+        machine: KernelMachine,
+        options: AutoOptions,
+        agreement: float | None,
+        confidence: float,
+        n_jobs: int | None,
+    ) -> None:
+        self.machine = machine
+        self.options = options
+        self.agreement = agreement
+        self.confidence = confidence
+        self.n_jobs = n_jobs
+        self.started = perf_counter()
+        self.exact = build_exact(machine, options.precision)
+        self.trials: list[Trial] = []
+        self.left_out: dict[str, str] = {}
+        self.best = self._exact_candidate()
+
+    # -- the search --------------------------------------------------------------------------------------------------
+
+    def run(self, X: Any, X_calibration: Any, seed: int, progress: Callable[[str], None]) -> str | None:
+        """Look for something better than the exact engine; says why there is nothing, or None."""
+        least = 5 if self.agreement is not None else 2
+        rows, given = read_rows(self.machine, X, X_calibration, "auto", seed, least=least)
+        if self._is_tiny(rows):
+            return "the machine is so small that asking a stage takes as long"
+        workshop = Workshop(
+            self.machine, self.exact, rows, self.agreement, self.options.tolerance, seed, self.n_jobs, progress
+        )
+        if self._is_statistical:
+            try:
+                workshop.calibrate(given, self.confidence)
+            except ValueError as error:  # objects that the machine was trained on: nothing can be promised about them
+                if self.machine.kernel.has_native_code:
+                    raise
+                self.left_out["statistical methods"] = str(error)
+        watch = Stopwatch(
+            self._shown(workshop, sparse.issparse(X)),
+            self.options.batch_size,
+            self.n_jobs,
+            values=self.machine.task == "regression",
+        )
+        (seconds,) = watch.times([self.exact])
+        self._note_exact(seconds)
+        self._try_bounded(X, watch, seed, progress)
+        candidates = self._methods(workshop)
+        small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else self._sampled(workshop, seed)
+        whole = small is workshop
+        hopes: list[Candidate] = []
+        for method in candidates:
+            if self._is_late():
+                return "the time budget was used up: the best of what had been tried"
+            progress(f"{method}, on {n_rows_of(small.rows)} rows")
+            found = self._build(small, method, SAMPLE_OPTIONS[method] if not whole else {}, watch)
+            if found is not None:
+                hopes.append(found)
+        if whole:
+            return None if self.best.method != "exact" else self._why_exact()
+        hopes = self._hopeful(hopes)
+        for hope in hopes:
+            if self._is_late():
+                return "the time budget was used up: the best of what had been tried"
+            progress(f"{hope.method}, on all rows")
+            self._build(workshop, hope.method, {}, watch)
+        return None if self.best.method != "exact" else self._why_exact()
+
+    @property
+    def _is_statistical(self) -> bool:
+        return self.agreement is not None and self.agreement < 1.0
+
+    def _is_late(self) -> bool:
+        budget = self.options.time_budget
+        return budget is not None and perf_counter() - self.started > budget
+
+    def _is_tiny(self, rows: Rows) -> bool:
+        """Whether the whole sum costs no more than asking a stage about a row."""
+        machine = self.machine
+        if not machine.kernel.has_native_code:
+            return False
+        return bool(machine.n_sv * (features_read(rows) + 16.0 + machine.dual_coef.shape[0]) < ROW_COST)
+
+    def _shown(self, workshop: Workshop, as_sparse: bool) -> Rows:
+        """Rows to time on: those that thresholds are chosen on, or else those to build on."""
+        rows = workshop.rows if workshop.calibrator is None else workshop.calibrator.rows.choose
+        if not self.machine.kernel.has_native_code:
+            return rows[:TIMED_OBJECTS]
+        rows = rows[:TIMED_ROWS]
+        return sparse.csr_array(rows) if as_sparse else rows
+
+    def _methods(self, workshop: Workshop) -> list[str]:
+        """Methods that serve the machine; why others do not is noted."""
+        served = []
+        for method in STATISTICAL:
+            try:
+                check_machine(self.machine, read_options(method, {})[0], self.agreement)
+            except (ValueError, NotImplementedError) as error:
+                self.left_out[method] = str(error)
+                continue
+            if self._is_statistical and workshop.calibrator is None:
+                continue
+            if method == "sv_tree" and self.machine.kernel.has_native_code:
+                self.left_out[method] = "kernel values are cheap here; it is for kernels that take long"
+                continue
+            served.append(method)
+        return served
+
+    def _sampled(self, workshop: Workshop, seed: int) -> Workshop:
+        """The same on few rows; what it is checked on is taken from the rows to choose on, and stays apart."""
+        rng = np.random.default_rng([seed, 11])
+        chosen = np.sort(rng.choice(n_rows_of(workshop.rows), size=SAMPLE_ROWS, replace=False))
+        small = Workshop(
+            self.machine,
+            self.exact,
+            take_rows(workshop.rows, chosen),
+            self.agreement,
+            self.options.tolerance,
+            seed,
+            self.n_jobs,
+            workshop.progress,
+        )
+        if workshop.calibrator is not None:
+            whole = workshop.calibrator.rows
+            half = min(n_rows_of(whole.choose) // 2, 2 * SAMPLE_ROWS)
+            parts = CalibrationRows(
+                small.rows,
+                whole.choose[:half],
+                whole.choose[half : 2 * half],
+                whole.source,
+                whole.support_share,
+                whole.step,
+                None,
+                whole.guard,
+            )
+            small.use(parts, self.confidence)
+        return small
+
+    def _build(self, workshop: Workshop, method: str, given: dict[str, Any], watch: Stopwatch) -> Candidate | None:
+        """Build one candidate, time it beside the exact engine, and keep it where it is the best."""
+        begun = perf_counter()
+        own, _, next_stage = read_options(method, self._within_bytes(method, given))
+        with warnings.catch_warnings(record=True) as caught:
+            # Where few rows can show little, that is said once, about the predictor that is returned.
+            warnings.simplefilter("always")
+            engine, certificate = workshop.cascade(own, next_stage)
+        seconds = perf_counter() - begun
+        if certificate is not None and certificate.is_exact:
+            self.left_out[method] = "it settles too little to pay, or no threshold could be shown to keep the promise"
+            return None
+        report = lambda: cascade_report(  # noqa: E731
+            engine, method, certificate, workshop.calibrator, workshop.rows, self.n_jobs, self.started
+        )
+        exact_seconds, own_seconds = watch.times([self.exact, engine])
+        work = engine.work(watch.query, self.n_jobs)
+        agreement = 1.0
+        if certificate is not None:
+            agreement = 1.0 - certificate.n_wrong / certificate.n_rows
+        elif self.agreement is None:
+            agreement = self._agreement(engine, watch.query)
+        trial = Trial(
+            method=method,
+            setting=_setting(engine, n_rows_of(workshop.rows)),
+            n_rows=n_rows_of(workshop.rows),
+            microseconds=1e6 * own_seconds,
+            agreement=agreement,
+            promise="none" if self.agreement is None else "exact" if self.agreement == 1.0 else "statistical",
+            nbytes=engine.nbytes if self.agreement is not None else sum(stage.nbytes for stage in engine.stages),
+            build_seconds=seconds,
+            stages=dict(work["stages"]),
+        )
+        self.trials.append(trial)
+        self._note_exact(exact_seconds)
+        found = Candidate(method, engine, report, trial, [str(warning.message) for warning in caught])
+        self._keep(found)
+        return found
+
+    def _within_bytes(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+        """Options of a tree that leaves room for what stands beside it."""
+        most = self.options.max_bytes
+        if most is None or method != "taylor_tree":
+            return given
+        room = most - (0 if self.agreement is None else self.exact.nbytes)
+        return {**given, "max_bytes": max(room, 1)}
+
+    def _agreement(self, engine: Cascade, query: Query) -> float:
+        """Measured on the rows that are shown, for stages that nobody checks."""
+        if self.machine.task == "regression":
+            error = np.abs(engine.scores(query, self.n_jobs) - self.exact.scores(query, self.n_jobs)).max(axis=1)
+            return float(np.mean(error <= (self.options.tolerance or 0.0)))
+        return float(np.mean(engine.labels(query, self.n_jobs)[0] == self.exact.labels(query, self.n_jobs)[0]))
+
+    def _try_bounded(self, X: Any, watch: Stopwatch, seed: int, progress: Callable[[str], None]) -> None:
+        """Sums that stop early: exact, for few features or for kernels in Python."""
+        try:
+            check_bounded(self.machine)
+        except (ValueError, NotImplementedError) as error:
+            self.left_out["bounded"] = str(error)
+            return
+        native = self.machine.kernel.has_native_code
+        if native and self.machine.support_vectors.shape[1] > BOUNDED_FEATURES:
+            self.left_out["bounded"] = f"more than {BOUNDED_FEATURES} features: bounds on distances are loose"
+            return
+        progress("bounded")
+        begun = perf_counter()
+        engine, report = build_bounded(self.machine, X, {}, self.n_jobs, seed)
+        seconds = perf_counter() - begun
+        if native and not getattr(engine, "is_bounding", True):
+            self.left_out["bounded"] = "no bound settles enough rows"
+            return
+        exact_seconds, own_seconds = watch.times([self.exact, engine])
+        self._note_exact(exact_seconds)
+        setting = str(report.details.get("bound", ""))
+        trial = Trial("bounded", setting, 0, 1e6 * own_seconds, 1.0, "exact", engine.nbytes, seconds)
+        self.trials.append(trial)
+        self._keep(Candidate("bounded", engine, lambda: report, trial))
+
+    # -- which is the best -------------------------------------------------------------------------------------------
+
+    def _exact_candidate(self) -> Candidate:
+        setting = f"{self.machine.n_sv} support vectors"
+        trial = Trial("exact", setting, 0, np.inf, 1.0, "exact", self.exact.nbytes, 0.0, {"exact": 1.0})
+        return Candidate("exact", self.exact, lambda: exact_report(self.machine, self.exact, self.started), trial)
+
+    def _note_exact(self, seconds: float) -> None:
+        """The exact engine is timed beside every candidate; the shortest of these times is its own."""
+        if self.best.method == "exact":
+            self.best.trial = replace(self.best.trial, microseconds=min(1e6 * seconds, self.best.trial.microseconds))
+
+    def _fits(self, trial: Trial) -> bool:
+        return self.options.max_bytes is None or trial.nbytes <= self.options.max_bytes
+
+    def _keep(self, found: Candidate) -> None:
+        """Take a candidate that is better than the best so far."""
+        if not self._fits(found.trial):
+            self.left_out[found.method] = f"{found.trial.nbytes} bytes, more than max_bytes"
+            return
+        if self.agreement is None:
+            better = self.best.method == "exact" or _raw_rank(found.trial) < _raw_rank(self.best.trial)
+        else:
+            # Built on more rows it replaces what the same method gave on the sample, whatever the day's noise.
+            same = found.method == self.best.method and found.trial.n_rows > self.best.trial.n_rows
+            tie = 1.0 / TIE if same else TIE
+            better = found.trial.microseconds * tie < self.best.trial.microseconds
+        if better:
+            if self.best.method == "exact":
+                self.trials.insert(0, self.best.trial)
+            self.best = found
+
+    def _hopeful(self, found: list[Candidate]) -> list[Candidate]:
+        """Candidates to be built on all rows: the best on the sample, and a second that is close to it."""
+        ranked = sorted((c for c in found if self._fits(c.trial)), key=lambda c: c.trial.microseconds)
+        if self.agreement is None:
+            ranked.sort(key=lambda c: _raw_rank(c.trial))
+            return ranked[:2]
+        exact = next((t.microseconds for t in self.trials if t.method == "exact"), self.best.trial.microseconds)
+        ranked = [c for c in ranked if c.trial.microseconds <= HOPEFUL * exact]
+        return [c for c in ranked if c.trial.microseconds <= CLOSE * ranked[0].trial.microseconds][:2]
+
+    def _why_exact(self) -> str:
+        tried = ", ".join(dict.fromkeys(t.method for t in self.trials if t.method != "exact"))
+        return f"nothing that was tried is faster ({tried})" if tried else "no other method serves this machine"
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def result(self, reason: str | None) -> tuple[Any, Report]:
+        """The best engine, and a report that says what else there was."""
+        best = self.best
+        if best.method == "exact" and not self._fits(best.trial):
+            raise ValueError(
+                f"No predictor with a promise fits into max_bytes={self.options.max_bytes}: the exact engine, which "
+                f"answers what others leave open, has {self.exact.nbytes} bytes. Allow more, or pass agreement=None "
+                "for a stage alone."
+            )
+        report = best.report()
+        for message in best.warned:
+            warn_caller(message)
+        details: dict[str, Any] = {"chosen by": f"auto: {reason}" if reason else "auto: the fastest of those tried"}
+        if self.options.batch_size is not None:
+            details["batch size"] = self.options.batch_size
+        details |= {f"not chosen, {name}": why for name, why in self.left_out.items() if name != best.method}
+        trials = self.trials if best.method != "exact" else [best.trial, *self.trials]
+        trials = [replace(trial, chosen=trial is best.trial) for trial in trials]
+        return best.engine, replace(
+            report,
+            details={**report.details, **details},
+            build_seconds=perf_counter() - self.started,
+            tried=tuple(trial for trial in trials if np.isfinite(trial.microseconds)),
+        )
+
+
+def _raw_rank(trial: Trial) -> tuple[float, float]:
+    """Of stages without a promise: those that agree nearly always by time, others by agreement."""
+    return (0.0, trial.microseconds) if trial.agreement >= RAW_AGREEMENT else (1.0 - trial.agreement, 0.0)
+
+
+def _setting(engine: Cascade, n_rows: int) -> str:
+    """What distinguishes a cascade from others of its method."""
+    parts = []
+    for stage in engine.stages:
+        for name in ("n_hinges", "n_leaves", "n_basis"):
+            if hasattr(stage, name):
+                parts.append(f"{stage.name} ({getattr(stage, name)})")
+    return f"{', '.join(parts)}, built on {n_rows} rows"
