@@ -26,8 +26,18 @@ from svelto._threads import check_n_jobs
         ({"agreement": True}, ValueError, r"agreement is True; expected"),
         ({"confidence": None}, ValueError, r"confidence is None; expected a number in \(0, 1\]\."),
         ({"confidence": -0.5}, ValueError, r"confidence is -0\.5; expected a number in \(0, 1\]\."),
-        ({"precision": "half"}, ValueError, r"precision is 'half'; expected 'auto', 'float32' or 'float64'\."),
-        ({"leaf_size": 3}, TypeError, r"method='exact' has no option 'leaf_size'; it has: precision\."),
+        ({"precision": "half"}, ValueError, r"precision is 'half'; expected one of 'auto', 'float32', 'float64'\."),
+        (
+            {"method": "exact", "precision": "half"},
+            ValueError,
+            r"precision is 'half'; expected one of 'auto', 'float32', 'float64'\.",
+        ),
+        ({"leaf_size": 3}, TypeError, r"method='auto' has no option 'leaf_size'; it has: batch_size, max_bytes, "),
+        (
+            {"method": "exact", "leaf_size": 3},
+            TypeError,
+            r"method='exact' has no option 'leaf_size'; it has: precision\.",
+        ),
     ],
     ids=str,
 )

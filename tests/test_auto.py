@@ -25,7 +25,6 @@ from svelto.workshop import Workshop
 X, Y = make_moons(3000, noise=0.3, random_state=0)
 NEW = make_moons(4000, noise=0.3, random_state=1)[0]
 SVM = SVC(C=10.0).fit(X, Y)
-FEW_ROWS = "ignore:agreement=:UserWarning"
 
 
 @pytest.fixture
@@ -112,6 +111,23 @@ def test_where_nothing_else_can_be_better(model, given, why):
     fast = svelto.accelerate(model, given, random_state=0)
     assert fast.report.method == fast.report.promise == "exact"
     assert why in fast.report.details["chosen by"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [(X[:1], "X has 1 row"), (np.ones((50, 2)), "50 rows of X are identical"), (X * 1e20, "differ by up to")],
+    ids=["one", "equal", "large"],
+)
+def test_rows_that_nothing_can_be_built_on(rows, why):
+    fast = svelto.accelerate(SVM, rows, random_state=0)
+    assert fast.report.method == "exact"
+    assert why in fast.report.details["chosen by"]
+
+
+@pytest.mark.parametrize("bad", [np.full((9, 2), np.nan), np.ones((9, 3)), np.ones(9), "text"])
+def test_rows_that_are_no_rows(bad):
+    with pytest.raises((ValueError, TypeError)):
+        svelto.accelerate(SVM, bad, random_state=0)
 
 
 def test_a_hostile_machine_is_left_to_the_exact_engine(clock, small_sample):
@@ -226,7 +242,6 @@ def test_rows_are_timed_as_they_come(small_sample, monkeypatch):
     assert [sparse.issparse(rows) for rows in seen] == [True, False]
 
 
-@pytest.mark.filterwarnings(FEW_ROWS)
 def test_other_machines():
     values = SVR(C=5.0).fit(X, np.sin(2.0 * X[:, 0]) + 0.3 * X[:, 1])
     fast = svelto.accelerate(values, X, tolerance=0.1, agreement=0.99, random_state=0, n_jobs=1)
@@ -267,12 +282,10 @@ def test_objects():
             assert fast.report.promise == "exact"
 
 
-def test_few_rows_are_said_to_be_few_once():
-    with pytest.warns(UserWarning, match="needs at least") as caught:
-        fast = svelto.accelerate(SVM, X[:1500], agreement=0.9999, random_state=0, n_jobs=1)
-    assert fast.report.promise == "statistical"
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+def test_what_few_rows_cannot_show_is_not_promised():
+    fast = svelto.accelerate(SVM, X, agreement=0.9999, random_state=0, n_jobs=1)  # and no warning
+    assert fast.report.promise == "exact"
+    assert "needs 29956 rows to check it on; there are 3000" in fast.report.details["chosen by"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from svelto import datasets
 from svelto.accelerate import accelerate
 from svelto.distance_bounds import register_bound
+from svelto.estimator import Accelerated
 from svelto.machine import KernelMachine
 from svelto.path_tree import PathTree, path_tree
 from svelto.predictor import Predictor
@@ -16,6 +17,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KNNSVC",
+    "Accelerated",
     "ExponentialSVC",
     "KernelMachine",
     "LocalSVC",

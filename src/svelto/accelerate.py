@@ -9,6 +9,7 @@ from os import PathLike
 from time import perf_counter
 from typing import Any, Final
 
+from svelto._options import check_choice
 from svelto._threads import check_n_jobs
 from svelto.assemble import assemble, read_options
 from svelto.auto import choose_engine, read_auto_options
@@ -163,9 +164,7 @@ def _check_exact_options(options: Mapping[str, Any]) -> None:
     unknown = [name for name in options if name != "precision"]
     if unknown:
         raise TypeError(f"method='exact' has no option {unknown[0]!r}; it has: precision.")
-    precision = options.get("precision", "auto")
-    if precision not in ("auto", "float32", "float64"):
-        raise ValueError(f"precision is {precision!r}; expected 'auto', 'float32' or 'float64'.")
+    check_choice("precision", options.get("precision", "auto"), ("auto", "float32", "float64"))
 
 
 def _check_share(name: str, value: float | None, *, none_allowed: bool) -> None:

@@ -16,6 +16,10 @@ SMALLEST, LARGEST = 1e-15, 1e15
 LEAST_CALIBRATION: Final = 2
 
 
+class UnfitRowsError(ValueError):
+    """Rows that are sound, but that nothing can be built on."""
+
+
 def read_rows(
     machine: KernelMachine, X: Any, X_calibration: Any, method: str, seed: int, *, least: int
 ) -> tuple[Any, Rows | None]:
@@ -30,7 +34,7 @@ def read_rows(
         rows = _other_rows(rows, given, least)
     dense = dense_sample(rows, seed)
     if (dense == dense[0]).all():
-        raise ValueError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
+        raise UnfitRowsError(f"All {len(dense)} rows of X are identical; expected rows like those to come.")
     _check_range(dense, method)
     return dense, given
 
@@ -67,14 +71,16 @@ def _other_rows(rows: Rows, given: Rows, least: int) -> Rows:
 
 def _check_enough(name: str, rows: Rows, least: int) -> None:
     if n_rows_of(rows) < least:
-        raise ValueError(f"{name} has {n_rows_of(rows)} row(s); expected at least {least}, and thousands are better.")
+        raise UnfitRowsError(
+            f"{name} has {n_rows_of(rows)} row(s); expected at least {least}, and thousands are better."
+        )
 
 
 def _check_range(X: FloatArray, method: str) -> None:
     """Distances are computed in float32: their squares must neither overflow nor vanish."""
     size = float(np.abs(X - X.mean(axis=0)).max())
     if not SMALLEST < size < LARGEST:
-        raise ValueError(
+        raise UnfitRowsError(
             f"The values of X differ by up to {size:.3g}; method={method!r} expects differences between {SMALLEST:g} "
             f"and {LARGEST:g}. Scale the features before training, or use method='exact'."
         )

@@ -13,9 +13,8 @@ engine before all others: a choice only changes from one call to the next where 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final
 
@@ -25,7 +24,6 @@ from scipy import sparse
 from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive, check_whole
 from svelto._typing import Rows
-from svelto._warnings import warn_caller
 from svelto.assemble import check_machine, read_options
 from svelto.calibration_rows import CalibrationRows
 from svelto.cascade import Cascade
@@ -34,7 +32,7 @@ from svelto.engines.bounded import build_bounded, check_bounded
 from svelto.engines.exact import Precision, build_exact
 from svelto.engines.hinges import ROW_COST
 from svelto.feature_blocks import features_read
-from svelto.given_rows import read_rows
+from svelto.given_rows import UnfitRowsError, read_rows
 from svelto.machine import KernelMachine
 from svelto.open_rows import take_rows
 from svelto.report import Report, Trial
@@ -108,7 +106,6 @@ class Candidate:
     engine: Any
     report: Callable[[], Report]
     trial: Trial
-    warned: list[str] = field(default_factory=list)
 
 
 class Search:
@@ -138,7 +135,10 @@ class Search:
     def run(self, X: Any, X_calibration: Any, seed: int, progress: Callable[[str], None]) -> str | None:
         """Look for something better than the exact engine; says why there is nothing, or None."""
         least = 5 if self.agreement is not None else 2
-        rows, given = read_rows(self.machine, X, X_calibration, "auto", seed, least=least)
+        try:
+            rows, given = read_rows(self.machine, X, X_calibration, "auto", seed, least=least)
+        except UnfitRowsError as error:
+            return str(error)
         if self._is_tiny(rows):
             return "the machine is so small that asking a stage takes as long"
         workshop = Workshop(
@@ -151,6 +151,8 @@ class Search:
                 if self.machine.kernel.has_native_code:
                     raise
                 self.left_out["statistical methods"] = str(error)
+            else:
+                self._check_enough(workshop)
         watch = Stopwatch(
             self._shown(workshop, sparse.issparse(X)),
             self.options.batch_size,
@@ -160,7 +162,7 @@ class Search:
         (seconds,) = watch.times([self.exact])
         self._note_exact(seconds)
         self._try_bounded(X, watch, seed, progress)
-        candidates = self._methods(workshop)
+        candidates = self._methods()
         small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else self._sampled(workshop, seed)
         whole = small is workshop
         hopes: list[Candidate] = []
@@ -196,6 +198,16 @@ class Search:
             return False
         return bool(machine.n_sv * (features_read(rows) + 16.0 + machine.dual_coef.shape[0]) < ROW_COST)
 
+    def _check_enough(self, workshop: Workshop) -> None:
+        """Leave out what a check on few rows cannot promise."""
+        assert workshop.calibrator is not None
+        n, needed = n_rows_of(workshop.calibrator.rows.check), workshop.calibrator.needed
+        if workshop.calibrator.few:
+            self.left_out["statistical methods"] = (
+                f"agreement={self.agreement} at confidence={self.confidence} needs {needed} rows to check it on; there "
+                f"are {n}. Give more rows, as X or X_calibration, or ask for less"
+            )
+
     def _shown(self, workshop: Workshop, as_sparse: bool) -> Rows:
         """Rows to time on: those that thresholds are chosen on, or else those to build on."""
         rows = workshop.rows if workshop.calibrator is None else workshop.calibrator.rows.choose
@@ -204,16 +216,16 @@ class Search:
         rows = rows[:TIMED_ROWS]
         return sparse.csr_array(rows) if as_sparse else rows
 
-    def _methods(self, workshop: Workshop) -> list[str]:
+    def _methods(self) -> list[str]:
         """Methods that serve the machine; why others do not is noted."""
-        served = []
+        served: list[str] = []
+        if "statistical methods" in self.left_out:
+            return served
         for method in STATISTICAL:
             try:
                 check_machine(self.machine, read_options(method, {})[0], self.agreement)
             except (ValueError, NotImplementedError) as error:
                 self.left_out[method] = str(error)
-                continue
-            if self._is_statistical and workshop.calibrator is None:
                 continue
             if method == "sv_tree" and self.machine.kernel.has_native_code:
                 self.left_out[method] = "kernel values are cheap here; it is for kernels that take long"
@@ -237,7 +249,7 @@ class Search:
         )
         if workshop.calibrator is not None:
             whole = workshop.calibrator.rows
-            half = min(n_rows_of(whole.choose) // 2, 2 * SAMPLE_ROWS)
+            half = min(n_rows_of(whole.choose) // 2, max(2 * SAMPLE_ROWS, 2 * workshop.calibrator.needed))
             parts = CalibrationRows(
                 small.rows,
                 whole.choose[:half],
@@ -255,12 +267,9 @@ class Search:
         """Build one candidate, time it beside the exact engine, and keep it where it is the best."""
         begun = perf_counter()
         own, _, next_stage = read_options(method, self._within_bytes(method, given))
-        with warnings.catch_warnings(record=True) as caught:
-            # Where few rows can show little, that is said once, about the predictor that is returned.
-            warnings.simplefilter("always")
-            engine, certificate = workshop.cascade(own, next_stage)
+        engine, certificate = workshop.cascade(own, next_stage)
         seconds = perf_counter() - begun
-        if certificate is not None and certificate.is_exact:
+        if certificate is not None and (certificate.is_exact or not certificate.kept):
             self.left_out[method] = "it settles too little to pay, or no threshold could be shown to keep the promise"
             return None
         report = lambda: cascade_report(  # noqa: E731
@@ -286,7 +295,7 @@ class Search:
         )
         self.trials.append(trial)
         self._note_exact(exact_seconds)
-        found = Candidate(method, engine, report, trial, [str(warning.message) for warning in caught])
+        found = Candidate(method, engine, report, trial)
         self._keep(found)
         return found
 
@@ -374,7 +383,9 @@ class Search:
 
     def _why_exact(self) -> str:
         tried = ", ".join(dict.fromkeys(t.method for t in self.trials if t.method != "exact"))
-        return f"nothing that was tried is faster ({tried})" if tried else "no other method serves this machine"
+        if tried:
+            return f"nothing that was tried is faster ({tried})"
+        return self.left_out.get("statistical methods", "no other method serves this machine")
 
     # -- the result --------------------------------------------------------------------------------------------------
 
@@ -388,8 +399,6 @@ class Search:
                 "for a stage alone."
             )
         report = best.report()
-        for message in best.warned:
-            warn_caller(message)
         details: dict[str, Any] = {"chosen by": f"auto: {reason}" if reason else "auto: the fastest of those tried"}
         if self.options.batch_size is not None:
             details["batch size"] = self.options.batch_size
