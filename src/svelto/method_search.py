@@ -41,6 +41,7 @@ from svelto.workshop import Workshop
 
 # In the order that ties are broken in.
 STATISTICAL: Final = ("hinges", "taylor_tree", "reduced_set", "sv_tree")
+EXACT: Final = ("exact", "bounded")
 # Equally fast within noise.
 TIE: Final = 1.1
 # Rows of the sample, and how little effort is spent on it.
@@ -351,6 +352,11 @@ class Search:
         if self.best.method == "exact":
             self.best.trial = replace(self.best.trial, microseconds=min(1e6 * seconds, self.best.trial.microseconds))
 
+    def _exact_time(self) -> float:
+        """Microseconds of a row of the faster exact method."""
+        known = [self.best.trial] if self.best.method in EXACT else []
+        return min(trial.microseconds for trial in (*known, *self.trials) if trial.method in EXACT)
+
     def _fits(self, trial: Trial) -> bool:
         return self.options.max_bytes is None or trial.nbytes <= self.options.max_bytes
 
@@ -362,10 +368,11 @@ class Search:
         if self.agreement is None:
             better = self.best.method == "exact" or _raw_rank(found.trial) < _raw_rank(self.best.trial)
         else:
-            # Built on more rows it replaces what the same method gave on the sample, whatever the day's noise.
-            same = found.method == self.best.method and found.trial.n_rows > self.best.trial.n_rows
-            tie = 1.0 / TIE if same else TIE
-            better = found.trial.microseconds * tie < self.best.trial.microseconds
+            # What was built on the sample only stands in until something is built on all rows.
+            stands_in = self.best.trial.n_rows < found.trial.n_rows and self.best.method not in EXACT
+            better = TIE * found.trial.microseconds < (
+                self._exact_time() if stands_in else self.best.trial.microseconds
+            )
         if better:
             if self.best.method == "exact":
                 self.trials.insert(0, self.best.trial)
@@ -377,9 +384,9 @@ class Search:
         if self.agreement is None:
             ranked.sort(key=lambda c: _raw_rank(c.trial))
             return ranked[:2]
-        exact = next((t.microseconds for t in self.trials if t.method == "exact"), self.best.trial.microseconds)
-        ranked = [c for c in ranked if c.trial.microseconds <= HOPEFUL * exact]
-        return [c for c in ranked if c.trial.microseconds <= CLOSE * ranked[0].trial.microseconds][:2]
+        ranked = [c for c in ranked if c.trial.microseconds <= HOPEFUL * self._exact_time()]
+        close = [c for c in ranked if c.trial.microseconds <= CLOSE * ranked[0].trial.microseconds][:2]
+        return sorted(close, key=lambda c: STATISTICAL.index(c.method))  # of equally fast ones the first is kept
 
     def _why_exact(self) -> str:
         tried = ", ".join(dict.fromkeys(t.method for t in self.trials if t.method != "exact"))
