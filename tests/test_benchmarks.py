@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.svm import SVC
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -123,3 +124,15 @@ def test_unknown_tuned_set_is_refused(bench, capsys):
     with pytest.raises(SystemExit, match="2"):
         bench("exact").parse(["--tuned", "--datasets", "a1a"])
     assert "--tuned: no parameters for a1a" in capsys.readouterr().err
+
+
+def test_the_patch_is_measured_batch_by_batch(bench):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    svc = SVC().fit(X[:100], X[:100, 0] > 0)
+    script = bench("patch_sklearn")
+    lines = script.run_case("generated", svc, X, 1)
+    assert lines[0] == "generated: 0 of 200 labels differ"
+    assert [line.split()[:5] for line in lines[1:]] == [
+        ["generated", str(len(svc.support_)), "3", threads, batch] for threads in "12" for batch in ("1", "100", "200")
+    ]

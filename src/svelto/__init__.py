@@ -5,6 +5,7 @@ from svelto.accelerate import accelerate
 from svelto.distance_bounds import register_bound
 from svelto.estimator import Accelerated
 from svelto.machine import KernelMachine
+from svelto.patching import patch_sklearn, patched, unpatch_sklearn
 from svelto.path_tree import PathTree, path_tree
 from svelto.predictor import Predictor
 from svelto.report import Report
@@ -28,6 +29,9 @@ __all__ = [
     "__version__",
     "accelerate",
     "datasets",
+    "patch_sklearn",
+    "patched",
     "path_tree",
     "register_bound",
+    "unpatch_sklearn",
 ]

@@ -31,6 +31,12 @@ from svelto._rowfiles import (
 )
 from svelto._typing import Rows
 
+COMMANDS = ("demo", "info", "predict", "reproduce")
+HELP = """Fast prediction with trained kernel machines.
+
+`python -m svelto SCRIPT [ARGS...]` and `python -m svelto -m MODULE [ARGS...]` run a program of yours with the SVMs of
+scikit-learn predicting through svelto. A script with the name of a command needs its folder: ./demo
+"""
 MISSING_EXTRA = 'The command line needs typer and rich: pip install "svelto[cli]"'
 PREDICT_HELP = f"""Predict rows with a LIBSVM model, as svm-predict does.
 
@@ -83,7 +89,7 @@ def _build_app() -> Any:
     import typer
 
     app = typer.Typer(
-        help="Fast prediction with trained kernel machines.",
+        help=HELP,
         no_args_is_help=True,
         rich_markup_mode=None,
         add_completion=False,

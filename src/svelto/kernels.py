@@ -38,6 +38,13 @@ KERNEL_NAMES: Final = (
     "callable",
 )
 NATIVE_KERNELS: Final = frozenset(("rbf", "exponential", "laplacian", "poly", "sigmoid", "linear"))
+# The numbers that each of LIBSVM's kernels on vectors takes.
+LIBSVM_NUMBERS: Final = {
+    "linear": (),
+    "rbf": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "poly": ("gamma", "coef0", "degree"),
+}
 
 
 @dataclass(frozen=True)

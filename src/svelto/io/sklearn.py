@@ -28,7 +28,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from svelto._typing import Rows
-from svelto.kernels import Kernel
+from svelto.kernels import LIBSVM_NUMBERS, Kernel
 from svelto.machine import KernelMachine
 from svelto.probability import Calibration, Calibrator, Isotonic, PlattPairs, Sigmoid, Temperature
 from svelto.scaling import Scaling
@@ -208,14 +208,14 @@ def _libsvm_kernel(svm: Any) -> tuple[Kernel, Rows, int | None]:
         columns = svm.support_ if len(svm.support_) else np.zeros(1, dtype=np.int64)
         return Kernel("precomputed"), columns, int(svm.shape_fit_[0])
     numbers: dict[str, Any] = {"gamma": float(svm._gamma), "coef0": float(svm.coef0), "degree": int(svm.degree)}
-    used = {"linear": [], "rbf": ["gamma"], "sigmoid": ["gamma", "coef0"], "poly": ["gamma", "coef0", "degree"]}
-    kernel = Kernel(svm.kernel, **{name: numbers[name] for name in used[svm.kernel]})
-    vectors = _dense_or_csr(svm.support_vectors_)
+    kernel = Kernel(svm.kernel, **{name: numbers[name] for name in LIBSVM_NUMBERS[svm.kernel]})
+    vectors = dense_or_csr(svm.support_vectors_)
     n_features = int(vectors.shape[1])
     return kernel, vectors if vectors.shape[0] else np.zeros((1, n_features)), n_features
 
 
-def _dense_or_csr(X: Rows) -> Rows:
+def dense_or_csr(X: Rows) -> Rows:
+    """A sparse matrix as it is the smaller and the faster to multiply; a dense one stays."""
     if not sparse.issparse(X):
         return X
     return X.tocsr() if X.nnz < _SPARSE_BELOW * X.shape[0] * X.shape[1] else X.toarray()
@@ -295,7 +295,7 @@ def _read_kernel_ridge(ridge: Any) -> dict[str, Any]:
         kernel, vectors = Kernel("precomputed"), np.arange(len(coef))
     else:
         kernel = _ridge_kernel(ridge)
-        vectors = _dense_or_csr(vectors)
+        vectors = dense_or_csr(vectors)
     rows = coef.reshape(len(coef), -1).T
     return {
         "kernel": kernel,
@@ -336,7 +336,7 @@ def _read_exponential(svm: ExponentialSVC) -> dict[str, Any]:
     sign = -1.0 if len(svm.classes_) == 2 else 1.0  # back to LIBSVM's signs
     return {
         "kernel": Kernel("exponential", gamma=svm.gamma_),
-        "support_vectors": _dense_or_csr(svm.support_vectors_),
+        "support_vectors": dense_or_csr(svm.support_vectors_),
         "dual_coef": sign * svm.dual_coef_,
         "intercept": sign * svm.intercept_,
         "n_features": int(svm.n_features_in_),
