@@ -13,8 +13,10 @@ endif
 demo: $(VENV)/.installed
 	$(BIN)/svelto demo
 
+# Files of tests go to as many processes as there are cores to speak of; TEST_JOBS=0 runs all in one.
+TEST_JOBS ?= 2
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow
@@ -35,6 +37,7 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/exact.py --tuned --markdown docs/benchmarks/exact-tuned.md
 	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --readme README.md --plot docs/benchmarks/size.png
 	$(BIN)/python benchmarks/stand_ins.py --markdown docs/benchmarks/stand-ins.md
+	$(BIN)/python benchmarks/hinges.py --markdown docs/benchmarks/hinges.md
 	$(BIN)/python benchmarks/bounded.py --markdown docs/benchmarks/bounded.md
 	$(BIN)/python benchmarks/balanced_paths.py --markdown docs/benchmarks/balanced-paths.md
 	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md

@@ -17,7 +17,8 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 
 import svelto
 from machines import random_machine
-from svelto.method_search import AutoOptions, Search
+from svelto.auto_options import AutoOptions
+from svelto.method_search import Search
 from svelto.oracle import FOR_HINGES
 from svelto.stopwatch import Stopwatch
 from svelto.workshop import Workshop
@@ -74,13 +75,13 @@ def test_the_fastest_is_taken_and_keeps_the_promise(small_sample):
 
 def test_rows_of_the_final_check_are_seen_by_no_choice(small_sample, monkeypatch):
     used = []
-    cascade = Workshop.cascade
+    find = Workshop.find
 
     def watched(self, options, next_stage):
         used.append(self)
-        return cascade(self, options, next_stage)
+        return find(self, options, next_stage)
 
-    monkeypatch.setattr(Workshop, "cascade", watched)
+    monkeypatch.setattr(Workshop, "find", watched)
     others = make_moons(8000, noise=0.3, random_state=2)[0]  # not trained on: rows are held out
     svelto.accelerate(SVM, others, agreement=0.99, random_state=0, n_jobs=1)
     sample, whole = (parts.calibrator.rows for parts in (used[0], used[-1]))
@@ -162,6 +163,25 @@ def test_only_what_is_close_is_built_on_all_rows(clock, small_sample):
     assert [t.method for t in fast.report.tried if t.n_rows == len(X)] == ["hinges"]
 
 
+@pytest.mark.parametrize("fails", [1, 2])
+def test_where_a_promise_cannot_be_shown_the_next_best_is_asked(clock, small_sample, monkeypatch, fails):
+    clock.update(hinges=1.0, taylor_tree=0.5, reduced_set=5.0)
+    certified, asked = Workshop.certified, []
+
+    def strict(self, found):
+        asked.append(found.stages[0].name)
+        cascade, certificate = certified(self, found)
+        return cascade, replace(certificate, kept=len(asked) > fails)
+
+    monkeypatch.setattr(Workshop, "certified", strict)
+    fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
+    assert asked[0] == "taylor_tree"  # nothing is checked before it is chosen
+    assert len(asked) == 2
+    assert fast.report.method == ("hinges" if fails == 1 else "exact")
+    assert chosen(fast).method == fast.report.method
+    assert "no threshold could be shown" in fast.report.details["not chosen, taylor_tree"]
+
+
 def test_certainty():
     fast = svelto.accelerate(SVM, X, agreement=1.0, random_state=0, n_jobs=1)
     assert fast.report.promise == "exact"
@@ -199,15 +219,15 @@ def test_a_budget_of_time_ends_the_search():
 
 def test_ctrl_c_returns_the_best_so_far(clock, small_sample, monkeypatch):
     clock.update(hinges=2.0)
-    cascade, calls = Workshop.cascade, []
+    find, calls = Workshop.find, []
 
     def interrupted(self, options, next_stage):
         calls.append(options)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return cascade(self, options, next_stage)
+        return find(self, options, next_stage)
 
-    monkeypatch.setattr(Workshop, "cascade", interrupted)
+    monkeypatch.setattr(Workshop, "find", interrupted)
     fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
     assert fast.report.method == "hinges"
     assert "interrupted" in fast.report.details["chosen by"]

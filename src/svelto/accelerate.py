@@ -12,7 +12,8 @@ from typing import Any, Final
 from svelto._options import check_choice
 from svelto._threads import check_n_jobs
 from svelto.assemble import assemble, read_options
-from svelto.auto import choose_engine, read_auto_options
+from svelto.auto import choose_engine
+from svelto.auto_options import read_auto_options
 from svelto.engine_reports import exact_report
 from svelto.engines.bounded import build_bounded, read_bounded_options
 from svelto.engines.exact import build_exact

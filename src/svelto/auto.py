@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from sklearn.utils import check_random_state
 
 from svelto._progress import steps
 from svelto.assemble import check_tolerance
+from svelto.auto_options import AutoOptions
 from svelto.machine import KernelMachine
-from svelto.method_search import AutoOptions, Search
+from svelto.method_search import Search
 from svelto.report import Report
-
-
-def read_auto_options(options: Mapping[str, Any]) -> AutoOptions:
-    """The options, checked."""
-    names = tuple(field.name for field in fields(AutoOptions))
-    for name in options:
-        if name not in names:
-            raise TypeError(f"method='auto' has no option {name!r}; it has: {', '.join(names)}.")
-    return AutoOptions(**options)
 
 
 def choose_engine(

@@ -1,4 +1,4 @@
-"""The command line: `svelto demo`, `svelto info`, `svelto predict`, `svelto reproduce`.
+"""The command line: `svelto demo`, `svelto info`, `svelto predict`, `svelto bench`, `svelto reproduce`.
 
 Arguments in, one call, text out. Results go to stdout or to the file of `-o`, everything else to stderr. Exit codes: 0,
 2 for anything wrong with the arguments or files (one line, no traceback), 130 after Ctrl-C.
@@ -8,7 +8,7 @@ postponed annotations here: typer reads those of the functions inside `_build_ap
 """
 
 import contextlib
-import dataclasses
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -19,19 +19,11 @@ import numpy as np
 from scipy import sparse
 
 import svelto
-from svelto._rowfiles import (
-    FORMATS,
-    RowFile,
-    compact_extra,
-    fit_width,
-    format_of,
-    read_rows,
-    write_atomically,
-    write_results,
-)
+from svelto._rowfiles import FORMATS, format_of, write_atomically, write_results
 from svelto._typing import Rows
+from svelto.model_rows import rows_for
 
-COMMANDS = ("demo", "info", "predict", "reproduce")
+COMMANDS = ("demo", "info", "predict", "bench", "reproduce")
 HELP = """Fast prediction with trained kernel machines.
 
 `python -m svelto SCRIPT [ARGS...]` and `python -m svelto -m MODULE [ARGS...]` run a program of yours with the SVMs of
@@ -49,6 +41,12 @@ DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2,
 have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
+"""
+BENCH_HELP = """Build every method for a LIBSVM model and compare them: promise, agreement, time, memory.
+
+DATA holds rows like those to come (labels are not looked at): methods are built on half of them and measured on the
+others. Times are of a row, in batches of --batch-size; the exact engine is what all are compared with. The last line is
+what svelto would choose by itself; --html writes its report as a page, --json prints the figures.
 """
 REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
 
@@ -92,7 +90,6 @@ def _build_app() -> Any:
         help=HELP,
         no_args_is_help=True,
         rich_markup_mode=None,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
 
@@ -112,11 +109,13 @@ def _build_app() -> Any:
 
     model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file.")
 
+    as_json = typer.Option("--json", help="As JSON.")
+
     @app.command()
-    def info(model: Annotated[Path, model_file]) -> None:
+    def info(model: Annotated[Path, model_file], *, in_json: Annotated[bool, as_json] = False) -> None:
         """Show what a model file holds."""
         with _one_line_errors():
-            for line in describe(model):
+            for line in describe(model, as_json=in_json):
                 print(line)
 
     output_file = typer.Option("-o", "--output", metavar="OUT", help="File for the predictions; default: stdout.")
@@ -150,6 +149,8 @@ def _build_app() -> Any:
                 strict_width=strict_width,
                 n_jobs=n_jobs,
             )
+
+    _add_bench(app, model_file, data_format, threads)
 
     one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
     n_splits = typer.Option(
@@ -202,6 +203,49 @@ def _build_app() -> Any:
     return app
 
 
+def _add_bench(app: Any, model_file: Any, data_format: Any, threads: Any) -> None:
+    import typer
+
+    chosen_methods = typer.Option("-m", "--method", metavar="METHOD", help="Only this method; may be repeated.")
+    rows_a_call = typer.Option("--batch-size", min=1, help="Rows of a call; default: all at once.")
+    share = typer.Option("--agreement", help="Share of labels that must agree; 1 for all of them.")
+    largest_error = typer.Option("--tolerance", help="Largest |error| of a regressor that counts as agreement.")
+    page_file = typer.Option("--html", metavar="PAGE", help="File for the report of what is chosen.")
+    draws = typer.Option("--seed", min=0, help="Seed of all draws.")
+
+    @app.command(help=BENCH_HELP)  # type: ignore[untyped-decorator]
+    def bench(
+        *,
+        model: Annotated[Path, model_file],
+        data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows like those to come.")],
+        method: Annotated[list[str] | None, chosen_methods] = None,
+        agreement: Annotated[float, share] = 0.999,
+        tolerance: Annotated[float | None, largest_error] = None,
+        batch_size: Annotated[int | None, rows_a_call] = None,
+        row_format: Annotated[RowFormat | None, data_format] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+        html: Annotated[Path | None, page_file] = None,
+        seed: Annotated[int, draws] = 0,
+        n_jobs: Annotated[int | None, threads] = None,
+    ) -> None:
+        from svelto.cli_bench import bench_file
+
+        with _one_line_errors():
+            bench_file(
+                model,
+                data,
+                methods=method,
+                agreement=agreement,
+                tolerance=tolerance,
+                batch_size=batch_size,
+                file_format=None if row_format is None else row_format.value,
+                as_json=as_json,
+                html=html,
+                seed=seed,
+                n_jobs=n_jobs,
+            )
+
+
 @contextlib.contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Turn what a user can cause into one line on stderr and an exit code."""
@@ -237,8 +281,8 @@ def _spinner(what: str, quiet: bool = False) -> Iterator[None]:
 # -- info --------------------------------------------------------------------------------------------------------
 
 
-def describe(path: Path) -> list[str]:
-    """Say what a model file holds, one aligned ``name  value`` line for each fact."""
+def describe(path: Path, *, as_json: bool = False) -> list[str]:
+    """Say what a model file holds, one aligned ``name  value`` line for each fact, or all of them as JSON."""
     machine = svelto.KernelMachine.from_libsvm(path)
     vectors = machine.support_vectors
     facts: dict[str, object] = {
@@ -261,6 +305,13 @@ def describe(path: Path) -> list[str]:
         facts["probabilities"] = "yes (predict -b 1)" if machine.platt is not None else "no"
     facts["scores a row"] = machine.n_scores
     facts["bytes in memory"] = f"{_n_bytes(machine):,}"
+    if as_json:
+        numbers = {
+            "support vectors": machine.n_sv,
+            "features": machine.n_features,
+            "bytes in memory": _n_bytes(machine),
+        }
+        return [json.dumps({**facts, **numbers}, default=str)]
     width = max(len(name) for name in facts)
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]
 
@@ -289,17 +340,7 @@ def predict_file(
     with _spinner("reading", quiet):
         machine = svelto.KernelMachine.from_libsvm(model)
         _check_probability(machine, model, probability)
-        precomputed = machine.kernel.name == "precomputed"
-        rows = read_rows(data, file_format, zero_based=precomputed)
-        if precomputed:
-            X = _kernel_columns(rows, machine)
-        else:
-            assert machine.n_features is not None
-            if rows.format == "libsvm" and not strict_width:
-                rows = rows._replace(X=compact_extra(rows.X, machine.n_features))
-                machine = _widen(machine, rows.X.shape[1])
-            assert machine.n_features is not None
-            X = fit_width(rows, machine.n_features)
+        machine, X, rows = rows_for(machine, data, file_format, strict_width=strict_width)
     if probability and machine.noise_scale is not None and not quiet:
         print(NOISE_MODEL % machine.noise_scale, file=sys.stdout if output is not None else sys.stderr)
     if machine.platt is not None and not (probability or quiet):
@@ -335,31 +376,6 @@ def _answers(machine: svelto.KernelMachine, X: Rows, probability: bool, n_jobs: 
     labels, in_vote_order = machine.classes[machine.vote_order], by_class[:, machine.vote_order]
     # svm-predict -b 1 takes the label of highest probability, which need not be the winner of the vote.
     return labels[in_vote_order.argmax(axis=1)], in_vote_order, labels
-
-
-def _widen(machine: svelto.KernelMachine, n_features: int) -> svelto.KernelMachine:
-    """Make the same machine for wider rows: its support vectors are zero in the further features."""
-    assert machine.n_features is not None
-    if n_features <= machine.n_features:
-        return machine
-    vectors = sparse.csr_matrix(machine.support_vectors, copy=True)
-    vectors.resize((machine.n_sv, n_features))
-    wide = vectors if machine.has_sparse_vectors else vectors.toarray()
-    return dataclasses.replace(machine, support_vectors=wide, n_features=n_features)
-
-
-def _kernel_columns(rows: RowFile, machine: svelto.KernelMachine) -> Rows:
-    """Kernel values with the training rows; LIBSVM text has the row's serial number in front (``0:serial``)."""
-    X = rows.X
-    if rows.format == "libsvm":
-        X = X[:, 1:].toarray()
-    needed = int(np.max(machine.support_vectors)) + 1
-    if X.shape[1] < needed:
-        raise ValueError(
-            f"{rows.name} has {X.shape[1]} kernel values a row; this precomputed kernel needs {needed}, one for each "
-            "training row."
-        )
-    return X
 
 
 def _summary(regression: bool, predictions: Any, y: Any) -> list[str]:

@@ -96,6 +96,7 @@ def cascade_report(
     return Report(
         method=method,
         promise=promise,
+        asked=None if calibrator is None else calibrator.agreement,
         agreement=None if certificate is None else 1.0 - certificate.n_wrong / certificate.n_rows,
         agreement_bound=None if certificate is None else certificate.bound,
         speedups={"exact engine": _speedup(engine, sample[:TIMED_OBJECTS] if objects else sample, n_jobs)},

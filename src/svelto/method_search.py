@@ -1,11 +1,10 @@
 """The search of method="auto": candidates are built, timed, and the best is kept.
 
 1. Where the whole sum costs no more than asking a stage, that is said at once.
-2. Candidates are built on a sample of the rows, with little effort; their thresholds are chosen and certified there,
-   and they are timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or
-   sparse).
-3. The best, and a second where it is close, are built on all rows and timed again. Times decide, agreement does not:
-   every candidate keeps the promise or is no candidate. So the rows that the promise is checked on have seen no choice.
+2. Candidates are built on a sample of the rows, with little effort, and their thresholds are chosen there. They are
+   timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or sparse).
+3. The best, and a second where it is close, are built on all rows and timed again. The faster one is certified, on rows
+   that no choice has seen; where that fails, the next one is.
 
 Times are noisy. Of candidates that are equally fast within a tenth, the first in a fixed order is taken, the exact
 engine before all others: a choice only changes from one call to the next where two are about a tenth apart.
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
@@ -22,20 +22,19 @@ import numpy as np
 from scipy import sparse
 
 from svelto._inputs import Query, n_rows_of
-from svelto._options import check_choice, check_positive, check_whole
 from svelto._typing import Rows
 from svelto.assemble import check_machine, read_options
-from svelto.calibration_rows import CalibrationRows
+from svelto.auto_options import AutoOptions
 from svelto.cascade import Cascade
 from svelto.engine_reports import cascade_report, exact_report
 from svelto.engines.bounded import build_bounded, check_bounded
-from svelto.engines.exact import Precision, build_exact
+from svelto.engines.exact import build_exact
 from svelto.engines.hinges import ROW_COST
 from svelto.feature_blocks import features_read
 from svelto.given_rows import UnfitRowsError, read_rows
 from svelto.machine import KernelMachine
-from svelto.open_rows import take_rows
 from svelto.report import Report, Trial
+from svelto.stage_search import Priced
 from svelto.stopwatch import TIMED_ROWS, Stopwatch
 from svelto.workshop import Workshop
 
@@ -65,48 +64,23 @@ BOUNDED_FEATURES: Final = 32
 RAW_AGREEMENT: Final = 0.99
 
 
-@dataclass(frozen=True)
-class AutoOptions:
-    """Options of ``method="auto"``.
+@dataclass
+class Candidate:
+    """What could be the predictor.
 
     Attributes
     ----------
-    batch_size : int, optional
-        Rows of a call to `predict`, for which the predictor is to be fast; default: many.
-    max_bytes : int, optional
-        Most bytes of its arrays, exact engine included; with ``agreement=None`` of a stage alone.
-    time_budget : float, optional
-        Seconds after which no further candidate is built; the best so far is returned, at worst the exact engine.
-    tolerance : float, optional
-        |error| of a regressor that counts as agreement; without it a regressor gets the exact engine.
-    precision : {"auto", "float32", "float64"}, default="auto"
-        Arithmetic of the exact engine's scores.
+    method : str
+        Its method.
+    trial : Trial
+        What it was like.
+    finish : callable
+        Gives the engine and its report; None where the promise could not be shown.
     """
 
-    batch_size: int | None = None
-    max_bytes: int | None = None
-    time_budget: float | None = None
-    tolerance: float | None = None
-    precision: Precision = "auto"
-
-    def __post_init__(self) -> None:
-        check_choice("precision", self.precision, ("auto", "float32", "float64"))
-        for name in ("batch_size", "max_bytes"):
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1, " or None")
-        for name in ("time_budget", "tolerance"):
-            if getattr(self, name) is not None:
-                check_positive(name, getattr(self, name))
-
-
-@dataclass
-class Candidate:
-    """An engine that could be the predictor, and how it came about."""
-
     method: str
-    engine: Any
-    report: Callable[[], Report]
     trial: Trial
+    finish: Callable[[], tuple[Any, Report] | None]
 
 
 class Search:
@@ -130,6 +104,7 @@ class Search:
         self.trials: list[Trial] = []
         self.left_out: dict[str, str] = {}
         self.best = self._exact_candidate()
+        self.passed: list[Candidate] = []  # those that were the best before
 
     # -- the search --------------------------------------------------------------------------------------------------
 
@@ -164,7 +139,7 @@ class Search:
         self._note_exact(seconds)
         self._try_bounded(X, watch, seed, progress)
         candidates = self._methods()
-        small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else self._sampled(workshop, seed)
+        small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else workshop.sampled(SAMPLE_ROWS)
         whole = small is workshop
         hopes: list[Candidate] = []
         for method in candidates:
@@ -234,55 +209,25 @@ class Search:
             served.append(method)
         return served
 
-    def _sampled(self, workshop: Workshop, seed: int) -> Workshop:
-        """The same on few rows; what it is checked on is taken from the rows to choose on, and stays apart."""
-        rng = np.random.default_rng([seed, 11])
-        chosen = np.sort(rng.choice(n_rows_of(workshop.rows), size=SAMPLE_ROWS, replace=False))
-        small = Workshop(
-            self.machine,
-            self.exact,
-            take_rows(workshop.rows, chosen),
-            self.agreement,
-            self.options.tolerance,
-            seed,
-            self.n_jobs,
-            workshop.progress,
-        )
-        if workshop.calibrator is not None:
-            whole = workshop.calibrator.rows
-            half = min(n_rows_of(whole.choose) // 2, max(2 * SAMPLE_ROWS, 2 * workshop.calibrator.needed))
-            parts = CalibrationRows(
-                small.rows,
-                whole.choose[:half],
-                whole.choose[half : 2 * half],
-                whole.source,
-                whole.support_share,
-                whole.step,
-                None,
-                whole.guard,
-            )
-            small.use(parts, self.confidence)
-        return small
-
     def _build(self, workshop: Workshop, method: str, given: dict[str, Any], watch: Stopwatch) -> Candidate | None:
         """Build one candidate, time it beside the exact engine, and keep it where it is the best."""
         begun = perf_counter()
         own, _, next_stage = read_options(method, self._within_bytes(method, given))
-        engine, certificate = workshop.cascade(own, next_stage)
+        finish: Callable[[], tuple[Any, Report] | None]
+        if workshop.calibrator is not None:
+            found = workshop.find(own, next_stage)
+            if found.is_idle:
+                self.left_out[method] = "it settles too little to pay"
+                return None
+            engine = workshop.uncertified(found)
+            agreement = workshop.calibrator.chosen_agreement(found.traces, found.thresholds)
+            finish = partial(self._certified, workshop, found, method)
+        else:
+            engine, _ = workshop.cascade(own, next_stage)
+            agreement = 1.0 if self.agreement == 1.0 else self._agreement(engine, watch.query)
+            finish = partial(self._reported, workshop, engine, method)
         seconds = perf_counter() - begun
-        if certificate is not None and (certificate.is_exact or not certificate.kept):
-            self.left_out[method] = "it settles too little to pay, or no threshold could be shown to keep the promise"
-            return None
-        report = lambda: cascade_report(  # noqa: E731
-            engine, method, certificate, workshop.calibrator, workshop.rows, self.n_jobs, self.started
-        )
         exact_seconds, own_seconds = watch.times([self.exact, engine])
-        work = engine.work(watch.query, self.n_jobs)
-        agreement = 1.0
-        if certificate is not None:
-            agreement = 1.0 - certificate.n_wrong / certificate.n_rows
-        elif self.agreement is None:
-            agreement = self._agreement(engine, watch.query)
         trial = Trial(
             method=method,
             setting=_setting(engine, n_rows_of(workshop.rows)),
@@ -292,13 +237,24 @@ class Search:
             promise="none" if self.agreement is None else "exact" if self.agreement == 1.0 else "statistical",
             nbytes=engine.nbytes if self.agreement is not None else sum(stage.nbytes for stage in engine.stages),
             build_seconds=seconds,
-            stages=dict(work["stages"]),
+            stages=dict(engine.work(watch.query, self.n_jobs)["stages"]),
         )
         self.trials.append(trial)
         self._note_exact(exact_seconds)
-        found = Candidate(method, engine, report, trial)
-        self._keep(found)
-        return found
+        candidate = Candidate(method, trial, finish)
+        self._keep(candidate)
+        return candidate
+
+    def _certified(self, workshop: Workshop, found: Priced, method: str) -> tuple[Any, Report] | None:
+        """Show the promise on rows that had no part in any choice."""
+        engine, certificate = workshop.certified(found)
+        if certificate.is_exact or not certificate.kept:
+            return None
+        calibrator = workshop.calibrator
+        return engine, cascade_report(engine, method, certificate, calibrator, workshop.rows, self.n_jobs, self.started)
+
+    def _reported(self, workshop: Workshop, engine: Cascade, method: str) -> tuple[Any, Report]:
+        return engine, cascade_report(engine, method, None, None, workshop.rows, self.n_jobs, self.started)
 
     def _within_bytes(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
         """Options of a tree that leaves room for what stands beside it."""
@@ -338,14 +294,14 @@ class Search:
         setting = str(report.details.get("bound", ""))
         trial = Trial("bounded", setting, 0, 1e6 * own_seconds, 1.0, "exact", engine.nbytes, seconds)
         self.trials.append(trial)
-        self._keep(Candidate("bounded", engine, lambda: report, trial))
+        self._keep(Candidate("bounded", trial, lambda: (engine, report)))
 
     # -- which is the best -------------------------------------------------------------------------------------------
 
     def _exact_candidate(self) -> Candidate:
         setting = f"{self.machine.n_sv} support vectors"
         trial = Trial("exact", setting, 0, np.inf, 1.0, "exact", self.exact.nbytes, 0.0, {"exact": 1.0})
-        return Candidate("exact", self.exact, lambda: exact_report(self.machine, self.exact, self.started), trial)
+        return Candidate("exact", trial, lambda: (self.exact, exact_report(self.machine, self.exact, self.started)))
 
     def _note_exact(self, seconds: float) -> None:
         """The exact engine is timed beside every candidate; the shortest of these times is its own."""
@@ -376,6 +332,7 @@ class Search:
         if better:
             if self.best.method == "exact":
                 self.trials.insert(0, self.best.trial)
+            self.passed.append(self.best)
             self.best = found
 
     def _hopeful(self, found: list[Candidate]) -> list[Candidate]:
@@ -398,6 +355,7 @@ class Search:
 
     def result(self, reason: str | None) -> tuple[Any, Report]:
         """The best engine, and a report that says what else there was."""
+        engine, report = self._finish()
         best = self.best
         if best.method == "exact" and not self._fits(best.trial):
             raise ValueError(
@@ -405,19 +363,29 @@ class Search:
                 f"answers what others leave open, has {self.exact.nbytes} bytes. Allow more, or pass agreement=None "
                 "for a stage alone."
             )
-        report = best.report()
         details: dict[str, Any] = {"chosen by": f"auto: {reason}" if reason else "auto: the fastest of those tried"}
         if self.options.batch_size is not None:
             details["batch size"] = self.options.batch_size
         details |= {f"not chosen, {name}": why for name, why in self.left_out.items() if name != best.method}
-        trials = self.trials if best.method != "exact" else [best.trial, *self.trials]
+        trials = self.trials if any(t.method == "exact" for t in self.trials) else [best.trial, *self.trials]
         trials = [replace(trial, chosen=trial is best.trial) for trial in trials]
-        return best.engine, replace(
+        return engine, replace(
             report,
             details={**report.details, **details},
             build_seconds=perf_counter() - self.started,
             tried=tuple(trial for trial in trials if np.isfinite(trial.microseconds)),
         )
+
+    def _finish(self) -> tuple[Any, Report]:
+        """The best whose promise can be shown; before all others that was the exact engine, which needs no proof."""
+        while True:
+            finished = self.best.finish()
+            if finished is not None:
+                return finished
+            failed = self.best.method
+            self.left_out[failed] = "no threshold could be shown to keep the promise"
+            while self.best.method == failed:
+                self.best = self.passed.pop()
 
 
 def _raw_rank(trial: Trial) -> tuple[float, float]:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import dataclass, field
-from html import escape
-from typing import Any
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+
+def _environment() -> dict[str, str]:
+    found = {"computer": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"}
+    found["python"] = platform.python_version()
+    for package in ("svelto", "numpy", "scipy", "scikit-learn"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 @dataclass(frozen=True)
@@ -22,7 +36,8 @@ class Trial:
     microseconds : float
         Time of a row, at the batch size that was asked for.
     agreement : float
-        Share of equal labels on rows that were not used to choose its thresholds.
+        Share of equal labels on the rows that its thresholds were chosen on; of the predictor itself the report has
+        what was measured on others.
     promise : {"exact", "statistical", "none"}
         What it could promise.
     nbytes : int
@@ -57,6 +72,8 @@ class Report:
         The method that answers.
     promise : {"exact", "statistical", "none"}
         What the labels are worth; see the README.
+    asked : float or None
+        Agreement that was asked for, where it had to be shown.
     agreement : float or None
         Measured share of equal labels, where it was measured; an exact method needs no measurement.
     agreement_bound : float or None
@@ -73,10 +90,13 @@ class Report:
         Everything else worth knowing, by name.
     tried : tuple of Trial
         What ``method="auto"`` chose from.
+    environment : dict
+        Computer and versions that it was made with.
     """
 
     method: str
     promise: str
+    asked: float | None = None
     agreement: float | None = None
     agreement_bound: float | None = None
     speedups: dict[str, float] = field(default_factory=dict)
@@ -85,10 +105,11 @@ class Report:
     build_seconds: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
     tried: tuple[Trial, ...] = ()
+    environment: dict[str, str] = field(default_factory=_environment)
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value of every fact, in reading order."""
-        rows = [("method", self.method), ("promise", f"{self.promise}: {_PROMISES[self.promise]}")]
+        rows = [("method", self.method), ("promise", f"{self.promise}: {PROMISES[self.promise]}")]
         if self.agreement is not None:
             rows.append(("agreement measured", f"{self.agreement:.5f}"))
         if self.agreement_bound is not None:
@@ -114,11 +135,38 @@ class Report:
         return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
     def _repr_html_(self) -> str:
-        body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self.rows())
-        return f"<table>{body}</table>"
+        from svelto.report_page import fragment
+
+        return fragment(self)
+
+    def to_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write a page that needs no network: promise and evidence, the flow of rows, and what was tried.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write; an older one is replaced at once, when the new one is complete.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from svelto.report_page import page
+
+        target = Path(path)
+        text = page(self)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        return target
 
 
-_PROMISES = {
+PROMISES: Final = {
     "exact": "the label of every row equals the float64 machine's",
     "statistical": "labels agree at the stated rate on data like the calibration rows",
     "none": "measured, nothing promised",

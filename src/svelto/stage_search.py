@@ -44,11 +44,25 @@ class Priced(NamedTuple):
     thresholds: list[float]
     cost: float
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no stage settles anything."""
+        return all(t == math.inf for t in self.thresholds)
+
 
 def find_stages(
     calibrator: Calibrator, options: Options, next_stage: str | None, build: Build
 ) -> tuple[list[Any], Certificate]:
-    """The cheapest sequence, with certified thresholds; a reduced set ends it where that is asked for, or pays."""
+    """The cheapest sequence, with certified thresholds."""
+    best = cheapest_stages(calibrator, options, next_stage, build)
+    return best.stages, calibrator.certify(best.traces, best.thresholds)
+
+
+def cheapest_stages(calibrator: Calibrator, options: Options, next_stage: str | None, build: Build) -> Priced:
+    """The cheapest sequence; a reduced set ends it where that is asked for, or pays.
+
+    All thresholds are infinite where the exact engine alone is cheaper. The rows to check on are not looked at.
+    """
     machine = calibrator.machine
     best = _cheapest_hinges(calibrator, options, build) if isinstance(options, HingeOptions) else None
     if best is None:
@@ -63,7 +77,7 @@ def find_stages(
     if best.cost > calibrator.exact_cost / EXACT_FACTOR:
         # What the stages settle does not pay for asking them: the exact engine alone is faster.
         best = best._replace(thresholds=[math.inf] * len(best.stages))
-    return best.stages, calibrator.certify(best.traces, best.thresholds)
+    return best
 
 
 def _cost(priced: Priced) -> float:

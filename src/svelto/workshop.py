@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -9,7 +10,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from svelto._inputs import Query
+from svelto._inputs import Query, n_rows_of
 from svelto._typing import Rows
 from svelto.calibrate import Calibrator
 from svelto.calibration_rows import CalibrationRows, gather_objects, gather_rows
@@ -24,8 +25,9 @@ from svelto.engines.taylor_tree import TaylorTree, TreeOptions, build_taylor_tre
 from svelto.guarantee import Certificate
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
+from svelto.open_rows import take_rows
 from svelto.oracle import FOR_HINGES, Neighbourhoods, oracle_rows
-from svelto.stage_search import Options, find_stages
+from svelto.stage_search import Options, Priced, cheapest_stages
 
 BUILDERS: Final[dict[type, Any]] = {
     TreeOptions: build_taylor_tree,
@@ -107,23 +109,58 @@ class Workshop:
             self.machine, self.exact, calibration, self.agreement, confidence, self.tolerance, self.n_jobs
         )
 
+    def sampled(self, n_rows: int) -> Workshop:
+        """The same on few rows: for trials, which must not see the rows that a promise will be checked on.
+
+        What is checked in a trial is checked on rows that thresholds would be chosen on.
+        """
+        rng = np.random.default_rng([self.seed, 11])
+        chosen = np.sort(rng.choice(n_rows_of(self.rows), size=n_rows, replace=False))
+        rows = take_rows(self.rows, chosen)
+        small = Workshop(
+            self.machine, self.exact, rows, self.agreement, self.tolerance, self.seed, self.n_jobs, self.progress
+        )
+        if self.calibrator is not None:
+            whole = self.calibrator.rows
+            half = min(n_rows_of(whole.choose) // 2, 2 * max(n_rows, self.calibrator.needed))
+            first, second = whole.choose[:half], whole.choose[half : 2 * half]
+            small.use(replace(whole, build=rows, choose=first, check=second, near=None), self.calibrator.confidence)
+        return small
+
     def cascade(self, options: Options, next_stage: str | None) -> tuple[Cascade, Certificate | None]:
         """Stages of a method in front of the exact engine, and what shows their promise if it is a statistical one."""
+        if self.calibrator is not None:
+            return self.certified(self.find(options, next_stage))
         if self.agreement == 1.0 and isinstance(options, TreeOptions):
             options = replace(
                 options, max_bytes=tree_share(options.max_bytes, self.rows.shape[1], self.machine.n_scores)
             )
-        certificate, guard = None, self.guard
-        if self.calibrator is not None:
-            stages, certificate = find_stages(self.calibrator, options, next_stage, self.build)
-            guard = None if certificate.is_exact else guard  # where no stage is asked, none is needed
-        else:
-            stages = [self.build(options)]
-        if self.agreement == 1.0:
-            self.progress("proven bounds of the leaves")
-            stages = [certify_leaves(stages[0], self.rows, self.seed, self.n_jobs)]
-        thresholds = [1.0 if self.agreement == 1.0 else 0.0] if certificate is None else certificate.thresholds
-        return Cascade(self.machine, stages, thresholds, self.exact, self.tolerance, guard), certificate
+        stage = self.build(options)
+        if self.agreement != 1.0:
+            return self._in_front([stage], [0.0]), None
+        self.progress("proven bounds of the leaves")
+        return self._in_front([certify_leaves(stage, self.rows, self.seed, self.n_jobs)], [1.0]), None
+
+    def find(self, options: Options, next_stage: str | None) -> Priced:
+        """The cheapest stages of a method for a statistical promise; the rows to check on are not looked at."""
+        assert self.calibrator is not None
+        return cheapest_stages(self.calibrator, options, next_stage, self.build)
+
+    def uncertified(self, found: Priced) -> Cascade:
+        """Stages with the thresholds that were chosen: what they would do, before anything is promised."""
+        return self._in_front(found.stages, found.thresholds)
+
+    def certified(self, found: Priced) -> tuple[Cascade, Certificate]:
+        """The same with thresholds that were checked, and the proof."""
+        assert self.calibrator is not None
+        certificate = self.calibrator.certify(found.traces, found.thresholds)
+        return self._in_front(found.stages, certificate.thresholds), certificate
+
+    def _in_front(self, stages: list[Any], thresholds: list[float]) -> Cascade:
+        guard = (
+            None if all(t == math.inf for t in thresholds) else self.guard
+        )  # where no stage is asked, none is needed
+        return Cascade(self.machine, stages, thresholds, self.exact, self.tolerance, guard)
 
     def build(self, options: Options) -> Any:
         """One stage; that of the same options again is the same."""
