@@ -173,7 +173,7 @@ OPTIONAL = ("decision_function", "predict_proba", "predict_log_proba", "score_sa
         (OneClassSVM(), {"decision_function", "score_samples", "fit_predict"}),
         (make_pipeline(StandardScaler(), OneClassSVM()), {"decision_function", "score_samples", "fit_predict"}),
     ],
-    ids=str,
+    ids=lambda value: " ".join(sorted(value)) if isinstance(value, set) else str(value),  # the same in every process
 )
 def test_methods_that_the_estimator_has(inner, offered):
     X, y, _ = data(2)

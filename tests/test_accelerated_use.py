@@ -324,7 +324,7 @@ def test_diagram():
     after = model.fit(X, Y)._repr_html_()
     assert "<summary>svelto: method exact, promise exact</summary>" in after
     assert model.report_._repr_html_() in after
-    assert model._repr_mimebundle_()["text/html"].endswith("</table></details>")
+    assert model._repr_mimebundle_()["text/html"].endswith("</div></details>")
     assert "Accelerated" in make_pipeline(model)._repr_html_()
     with config_context(display="text"):
         assert not hasattr(model, "_repr_html_")

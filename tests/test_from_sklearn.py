@@ -222,7 +222,7 @@ def row_kernel(a, b, power=2.0):
         ({"kernel": row_kernel, "kernel_params": {"power": 3.0}}, "callable"),
         ({"kernel": RBF(2.0)}, "callable"),
     ],
-    ids=str,
+    ids=lambda value: str(value).split(" at 0x")[0],  # the same in every process
 )
 def test_kernel_ridge(options, name, shape):
     X, _, Z = data()

@@ -56,7 +56,8 @@ def test_report():
     assert "the label of every row equals the float64 machine's" in text[1]
     assert len({line.index(value) for line, (_, value) in zip(text, report.rows(), strict=True)}) == 1  # aligned
     html = report._repr_html_()
-    assert html.startswith("<table><tr><th>method</th><td>exact</td></tr>")
+    assert "<h1>svelto: exact</h1>" in html
+    assert "<tr><th>labels start in</th><td>float32</td></tr>" in html
     assert fast._repr_html_() == html
     exact = trained(precision="float64")[0].report
     assert exact.score_error_bound == 0.0
