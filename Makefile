@@ -50,7 +50,7 @@ bench: $(VENV)/.installed-bench
 sanitize: .venv-sanitize/.installed
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
-	.venv-sanitize/bin/python -m pytest -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
+	.venv-sanitize/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
 	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
 	tests/test_native_paths.py tests/test_path_columns.py \
 	tests/test_native_chains.py tests/test_native_hinges.py tests/test_hinge_guard.py tests/test_chain_checks.py tests/test_hull_projection.py \
@@ -85,8 +85,8 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 .venv-sanitize/.installed: $(NATIVE)
 	$(PYTHON) -m venv .venv-sanitize
-	SVELTO_SANITIZE=ON .venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check --editable ".[test]" \
-		--config-settings=build-dir=build/sanitize
+	SVELTO_SANITIZE=ON .venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+		pytest pytest-xdist hypothesis pandas clarabel --config-settings=build-dir=build/sanitize
 	touch $@
 
 clean:

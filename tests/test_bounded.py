@@ -24,6 +24,8 @@ from svelto.engines.blocked_sum import BlockedSum
 from svelto.engines.bounded import BOUNDS
 
 ALL = ("blocks", "paper", "references", "projection")
+# References are found by trial, which takes seconds; some of the similar cases are left to `make test-slow`.
+SLOW_REFERENCES = [pytest.param(bound, marks=pytest.mark.slow if bound == "references" else ()) for bound in BOUNDS]
 KERNELS = ("rbf", "exponential", "laplacian")
 
 
@@ -55,7 +57,7 @@ def test_every_bound_is_tested():
     assert set(ALL) == set(BOUNDS) - {"auto"}
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("bound", SLOW_REFERENCES)
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 @pytest.mark.parametrize("with_rows", [False, True])
 def test_labels_of_svc(bound, n_classes, with_rows):
@@ -97,7 +99,7 @@ def test_labels_of_exponential_svc(bound, n_classes):
     assert_array_equal(fast.predict(Z), slow_predict(fast.machine, Z))
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("bound", SLOW_REFERENCES)
 @pytest.mark.parametrize(
     "steps",
     [

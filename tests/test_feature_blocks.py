@@ -6,6 +6,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from svelto.feature_blocks import FeatureBlocks
+from svelto.oracle import Neighbourhoods
 
 RNG = np.random.default_rng(0)
 
@@ -47,6 +48,16 @@ def test_blocks_that_tell_each_other_are_one():
         ]
     )
     assert_array_equal(FeatureBlocks.of(X).block, [0] * 6 + [1] * 4 + [0] + [1] * 2 + [2] * 6 + [3])
+
+
+def test_a_number_moves_with_the_block_that_tells_it():
+    n = 2000
+    grade = RNG.integers(5, size=n)
+    X = np.column_stack([np.eye(5)[grade], grade, RNG.normal(size=n)])
+    near = Neighbourhoods(X, 0)
+    for made in (near.shifted(500, 0.9, RNG), near.between(500, RNG)):
+        assert_array_equal(made[:, :5].argmax(axis=1), made[:, 5])
+        assert_array_equal(made[:, :5].sum(axis=1), 1.0)
 
 
 def test_rare_flags_tell_nothing():

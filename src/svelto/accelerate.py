@@ -69,8 +69,8 @@ def accelerate(
         For methods that draw at random; "exact" does not.
     **method_options
         Options of the method. "auto": those of `AutoOptions` (``batch_size``, ``max_bytes``, ``time_budget``,
-        ``tolerance``). "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores; labels
-        are those of the float64 machine in every case. "bounded": those of `BoundedOptions` (``bound``, ``save``,
+        ``tolerance``, ``precision``). "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores;
+        labels are those of the float64 machine. "bounded": those of `BoundedOptions` (``bound``, ``save``,
         ``n_lists``, ``n_references``, ``shared``). "hinges": those of `HingeOptions` (``n_hinges``, ``answers``,
         ``oracle_rows``, ``max_epochs``) and ``next_stage``. "taylor_tree": those of `TreeOptions` (``leaf_size``,
         ``fit``, ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``) and

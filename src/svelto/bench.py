@@ -129,6 +129,8 @@ def bench(
     n = X.shape[0]
     if n < LEAST_ROWS:
         raise ValueError(f"There are {n} rows; expected at least {LEAST_ROWS}, and thousands are better.")
+    if tolerance is not None and machine.task != "regression":
+        raise ValueError(f"tolerance is {tolerance!r}, but the machine answers with labels; use agreement.")
     for method in methods:
         check_request(method, agreement, CONFIDENCE, n_jobs, {})
     order = np.random.default_rng(seed).permutation(n)

@@ -41,6 +41,8 @@ STAND_INS: Final = 20_000
 MOST_ROWS: Final = 50_000
 # The exact engine answers the calibration rows within about this much arithmetic each (a second or two).
 MOST_OPERATIONS: Final = 1e11
+# ... and neither set takes more memory than this.
+MOST_BYTES: Final = 2**30
 # A stand-in that the guard marks breaks a rule of the data and is made again, at most so often.
 REDRAWS: Final = 6
 
@@ -87,6 +89,7 @@ def gather_rows(
     given = X if X_calibration is None else X_calibration
     share = support_share(machine, given)
     most = int(np.clip(MOST_OPERATIONS / (machine.n_sv * (X.shape[1] + 16.0)), 2_000, MOST_ROWS))
+    most = min(most, max(MOST_BYTES // (8 * X.shape[1]), 1))
     if share > TRAINING_SHARE:
         near = Neighbourhoods(X, seed, n_jobs)
         guard = guard_for(machine, X, seed, n_jobs, near)

@@ -38,5 +38,7 @@ def bench_file(
         title = f"{model.name}: {machine.n_sv:,} support vectors, {X.shape[0]:,} rows"
         with live_table(title, COLUMNS) as add:
             _, report = bench(machine, X, methods=chosen, tell=lambda line: add(line.cells()), **options)
-    if html is not None and report is not None:
+    if html is not None:
+        if report is None:
+            raise ValueError(f"{html} was not written: method 'auto' could not be built, see the table.")
         print(report.to_html(html), file=sys.stderr)

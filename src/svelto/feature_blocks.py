@@ -54,7 +54,7 @@ class FeatureBlocks:
     low, high : ndarray of shape (n_features,)
         Bounds; infinite where there is none.
     steps : dict of int to ndarray
-        The values, in order, of each discrete feature that has more than two.
+        The values, in order, of each discrete feature that has more than two and is alone in its block.
     """
 
     discrete: Flags
@@ -103,7 +103,10 @@ class FeatureBlocks:
             taken = taken | present if joins else present
             open_block = is_binary
             block[f] = number
-        return cls(discrete, common, _joined(rows, block, discrete), low, high, steps)
+        joined = _joined(rows, block, discrete, steps)
+        # A number that another block tells moves with that block, not by itself.
+        steps = {f: values for f, values in steps.items() if np.count_nonzero(joined == joined[f]) == 1}
+        return cls(discrete, common, joined, low, high, steps)
 
     def likely(
         self, rows: FloatArray, moved: FloatArray, *others: FloatArray, choice: FloatArray, rng: np.random.Generator
@@ -132,7 +135,7 @@ class FeatureBlocks:
         return result
 
 
-def _joined(rows: FloatArray, block: IndexArray, discrete: Flags) -> IndexArray:
+def _joined(rows: FloatArray, block: IndexArray, discrete: Flags, steps: dict[int, FloatArray]) -> IndexArray:
     """Blocks again, one number for those of which one tells the other.
 
     A block tells another if guessing the other's most frequent category for each of its own leaves hardly an error of
@@ -141,7 +144,7 @@ def _joined(rows: FloatArray, block: IndexArray, discrete: Flags) -> IndexArray:
     features = np.flatnonzero(discrete)
     names, places = np.unique(block[features], return_index=True)
     groups = np.split(features, places[1:])
-    n_categories = len(features) + 2 * len(groups)
+    n_categories = sum(len(steps.get(int(f), (0, 1))) for f in features) + len(groups)
     if len(groups) < 2 or n_categories > MOST_CATEGORIES:
         return block
     present = [_indicators(rows[:, group]) for group in groups]

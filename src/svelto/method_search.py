@@ -4,7 +4,8 @@
 2. Candidates are built on a sample of the rows, with little effort, and their thresholds are chosen there. They are
    timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or sparse).
 3. The best, and a second where it is close, are built on all rows and timed again. The faster one is certified, on rows
-   that no choice has seen; where that fails, the next one is.
+   that no choice has seen. Where that fails, an exact method answers: to ask one candidate after the other until one
+   passes would promise more than its confidence.
 
 Times are noisy. Of candidates that are equally fast within a tenth, the first in a fixed order is taken, the exact
 engine before all others: a choice only changes from one call to the next where two are about a tenth apart.
@@ -20,8 +21,9 @@ from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import _safe_indexing
 
-from svelto._inputs import Query, n_rows_of
+from svelto._inputs import Query, make_query, n_rows_of
 from svelto._typing import Rows
 from svelto.assemble import check_machine, read_options
 from svelto.auto_options import AutoOptions
@@ -32,6 +34,7 @@ from svelto.engines.exact import build_exact
 from svelto.engines.hinges import ROW_COST
 from svelto.feature_blocks import features_read
 from svelto.given_rows import UnfitRowsError, read_rows
+from svelto.guarantee import rows_needed
 from svelto.machine import KernelMachine
 from svelto.report import Report, Trial
 from svelto.stage_search import Priced
@@ -104,7 +107,7 @@ class Search:
         self.trials: list[Trial] = []
         self.left_out: dict[str, str] = {}
         self.best = self._exact_candidate()
-        self.passed: list[Candidate] = []  # those that were the best before
+        self.fallback = self.best  # the best exact method
 
     # -- the search --------------------------------------------------------------------------------------------------
 
@@ -120,25 +123,14 @@ class Search:
         workshop = Workshop(
             self.machine, self.exact, rows, self.agreement, self.options.tolerance, seed, self.n_jobs, progress
         )
-        if self._is_statistical:
-            try:
-                workshop.calibrate(given, self.confidence)
-            except ValueError as error:  # objects that the machine was trained on: nothing can be promised about them
-                if self.machine.kernel.has_native_code:
-                    raise
-                self.left_out["statistical methods"] = str(error)
-            else:
-                self._check_enough(workshop)
-        watch = Stopwatch(
-            self._shown(workshop, sparse.issparse(X)),
-            self.options.batch_size,
-            self.n_jobs,
-            values=self.machine.task == "regression",
-        )
+        candidates = self._methods()
+        if self._is_statistical and candidates and not self._calibrate(workshop, given):
+            candidates = []
+        watch = self._watch(workshop, X)
         (seconds,) = watch.times([self.exact])
         self._note_exact(seconds)
-        self._try_bounded(X, watch, seed, progress)
-        candidates = self._methods()
+        if not self._is_late():
+            self._try_bounded(X, watch, seed, progress)
         small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else workshop.sampled(SAMPLE_ROWS)
         whole = small is workshop
         hopes: list[Candidate] = []
@@ -174,29 +166,60 @@ class Search:
             return False
         return bool(machine.n_sv * (features_read(rows) + 16.0 + machine.dual_coef.shape[0]) < ROW_COST)
 
-    def _check_enough(self, workshop: Workshop) -> None:
-        """Leave out what a check on few rows cannot promise."""
-        assert workshop.calibrator is not None
-        n, needed = n_rows_of(workshop.calibrator.rows.check), workshop.calibrator.needed
-        if workshop.calibrator.few:
-            self.left_out["statistical methods"] = (
-                f"agreement={self.agreement} at confidence={self.confidence} needs {needed} rows to check it on; there "
-                f"are {n}. Give more rows, as X or X_calibration, or ask for less"
-            )
+    def _calibrate(self, workshop: Workshop, given: Rows | None) -> bool:
+        """Find calibration rows; where these could show nothing, say why."""
+        assert self.agreement is not None
+        why = None
+        if self.confidence == 1.0:
+            why = "confidence is 1.0; a statistical promise needs a number below 1 (0.95, 0.99)"
+        else:
+            needed = rows_needed(1.0 - self.agreement, self.confidence)
+            n = n_rows_of(workshop.rows if given is None else given)
+            if n >= needed:  # else nobody needs to look
+                try:
+                    workshop.calibrate(given, self.confidence)
+                except ValueError as error:  # objects that the machine was trained on can show nothing
+                    if self.machine.kernel.has_native_code:
+                        raise
+                    why = str(error)
+                else:
+                    assert workshop.calibrator is not None
+                    n = n_rows_of(workshop.calibrator.rows.check)
+            if why is None and n < needed:
+                why = (
+                    f"agreement={self.agreement} at confidence={self.confidence} needs {needed} rows to check it on; "
+                    f"there are {n}. Give more rows, as X or X_calibration, or ask for less"
+                )
+        if why is not None:
+            self.left_out["statistical methods"] = why
+        return why is None
 
-    def _shown(self, workshop: Workshop, as_sparse: bool) -> Rows:
-        """Rows to time on: those that thresholds are chosen on, or else those to build on."""
+    def _watch(self, workshop: Workshop, X: Any) -> Stopwatch:
+        """Times on rows that thresholds are chosen on, or else on those to build on; sparse where queries will be."""
+        machine = self.machine
         rows = workshop.rows if workshop.calibrator is None else workshop.calibrator.rows.choose
-        if not self.machine.kernel.has_native_code:
-            return rows[:TIMED_OBJECTS]
-        rows = rows[:TIMED_ROWS]
-        return sparse.csr_array(rows) if as_sparse else rows
+        native = machine.kernel.has_native_code
+        if not native:
+            rows = rows[:TIMED_OBJECTS]
+        else:
+            rows = rows[:TIMED_ROWS]
+            wanted = sparse.issparse(make_query(machine, _safe_indexing(X, [0])).rows)
+            if wanted != sparse.issparse(rows):
+                rows = sparse.csr_array(rows) if wanted else rows.toarray()
+        watch = Stopwatch(
+            rows,
+            self.options.batch_size,
+            self.n_jobs,
+            values=machine.task == "regression",
+            short_way=native and machine.scaling is None and not machine.front,
+        )
+        if not native:
+            watch.shorten(self.exact)
+        return watch
 
     def _methods(self) -> list[str]:
         """Methods that serve the machine; why others do not is noted."""
         served: list[str] = []
-        if "statistical methods" in self.left_out:
-            return served
         for method in STATISTICAL:
             try:
                 check_machine(self.machine, read_options(method, {})[0], self.agreement)
@@ -212,7 +235,7 @@ class Search:
     def _build(self, workshop: Workshop, method: str, given: dict[str, Any], watch: Stopwatch) -> Candidate | None:
         """Build one candidate, time it beside the exact engine, and keep it where it is the best."""
         begun = perf_counter()
-        own, _, next_stage = read_options(method, self._within_bytes(method, given))
+        own, _, next_stage = read_options(method, self._within_bytes(workshop, method, given))
         finish: Callable[[], tuple[Any, Report] | None]
         if workshop.calibrator is not None:
             found = workshop.find(own, next_stage)
@@ -256,13 +279,14 @@ class Search:
     def _reported(self, workshop: Workshop, engine: Cascade, method: str) -> tuple[Any, Report]:
         return engine, cascade_report(engine, method, None, None, workshop.rows, self.n_jobs, self.started)
 
-    def _within_bytes(self, method: str, given: dict[str, Any]) -> dict[str, Any]:
+    def _within_bytes(self, workshop: Workshop, method: str, given: dict[str, Any]) -> dict[str, Any]:
         """Options of a tree that leaves room for what stands beside it."""
         most = self.options.max_bytes
         if most is None or method != "taylor_tree":
             return given
-        room = most - (0 if self.agreement is None else self.exact.nbytes)
-        return {**given, "max_bytes": max(room, 1)}
+        beside = 0 if self.agreement is None else self.exact.nbytes
+        beside += 0 if workshop.guard is None else workshop.guard.nbytes
+        return {**given, "max_bytes": max(most - beside, 1), "next_stage": None}
 
     def _agreement(self, engine: Cascade, query: Query) -> float:
         """Measured on the rows that are shown, for stages that nobody checks."""
@@ -279,6 +303,9 @@ class Search:
             self.left_out["bounded"] = str(error)
             return
         native = self.machine.kernel.has_native_code
+        if self.options.precision != "auto":
+            self.left_out["bounded"] = "it chooses the precision of its scores itself"
+            return
         if native and self.machine.support_vectors.shape[1] > BOUNDED_FEATURES:
             self.left_out["bounded"] = f"more than {BOUNDED_FEATURES} features: bounds on distances are loose"
             return
@@ -308,6 +335,10 @@ class Search:
         if self.best.method == "exact":
             self.best.trial = replace(self.best.trial, microseconds=min(1e6 * seconds, self.best.trial.microseconds))
 
+    def _exact_trial(self) -> Trial:
+        """The exact engine's own."""
+        return next((trial for trial in self.trials if trial.method == "exact"), self.fallback.trial)
+
     def _exact_time(self) -> float:
         """Microseconds of a row of the faster exact method."""
         known = [self.best.trial] if self.best.method in EXACT else []
@@ -322,7 +353,10 @@ class Search:
             self.left_out[found.method] = f"{found.trial.nbytes} bytes, more than max_bytes"
             return
         if self.agreement is None:
-            better = self.best.method == "exact" or _raw_rank(found.trial) < _raw_rank(self.best.trial)
+            # A stage alone is for those who want more speed, or have less room, than the exact engine.
+            faster = TIE * found.trial.microseconds < self._exact_time()
+            better = faster or not self._fits(self._exact_trial())
+            better = better and (self.best.method in EXACT or _raw_rank(found.trial) < _raw_rank(self.best.trial))
         else:
             # What was built on the sample only stands in until something is built on all rows.
             stands_in = self.best.trial.n_rows < found.trial.n_rows and self.best.method not in EXACT
@@ -332,7 +366,8 @@ class Search:
         if better:
             if self.best.method == "exact":
                 self.trials.insert(0, self.best.trial)
-            self.passed.append(self.best)
+            if self.best.method in EXACT:
+                self.fallback = self.best
             self.best = found
 
     def _hopeful(self, found: list[Candidate]) -> list[Candidate]:
@@ -355,13 +390,18 @@ class Search:
 
     def result(self, reason: str | None) -> tuple[Any, Report]:
         """The best engine, and a report that says what else there was."""
-        engine, report = self._finish()
+        finished = self._finish()
         best = self.best
-        if best.method == "exact" and not self._fits(best.trial):
+        if finished is None:
+            finished = best.finish()
+            reason = "the promise of the fastest could not be shown; an exact method answers"
+        assert finished is not None  # exact methods need no proof
+        engine, report = finished
+        if best.method in EXACT and not self._fits(best.trial):
+            advice = "pass agreement=None for a stage alone" if self.agreement is not None else "no stage is smaller"
             raise ValueError(
-                f"No predictor with a promise fits into max_bytes={self.options.max_bytes}: the exact engine, which "
-                f"answers what others leave open, has {self.exact.nbytes} bytes. Allow more, or pass agreement=None "
-                "for a stage alone."
+                f"No predictor fits into max_bytes={self.options.max_bytes}: the exact engine, which answers what "
+                f"others leave open, has {self.exact.nbytes} bytes. Allow more; {advice}."
             )
         details: dict[str, Any] = {"chosen by": f"auto: {reason}" if reason else "auto: the fastest of those tried"}
         if self.options.batch_size is not None:
@@ -376,16 +416,13 @@ class Search:
             tried=tuple(trial for trial in trials if np.isfinite(trial.microseconds)),
         )
 
-    def _finish(self) -> tuple[Any, Report]:
-        """The best whose promise can be shown; before all others that was the exact engine, which needs no proof."""
-        while True:
-            finished = self.best.finish()
-            if finished is not None:
-                return finished
-            failed = self.best.method
-            self.left_out[failed] = "no threshold could be shown to keep the promise"
-            while self.best.method == failed:
-                self.best = self.passed.pop()
+    def _finish(self) -> tuple[Any, Report] | None:
+        """The best with its report; None where its promise could not be shown, and an exact method is the best."""
+        finished = self.best.finish()
+        if finished is None:
+            self.left_out[self.best.method] = "no threshold could be shown to keep the promise"
+            self.best = self.fallback
+        return finished
 
 
 def _raw_rank(trial: Trial) -> tuple[float, float]:

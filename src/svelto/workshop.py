@@ -110,9 +110,9 @@ class Workshop:
         )
 
     def sampled(self, n_rows: int) -> Workshop:
-        """The same on few rows: for trials, which must not see the rows that a promise will be checked on.
+        """The same on few rows, for trials: calibrated on some of the same rows.
 
-        What is checked in a trial is checked on rows that thresholds would be chosen on.
+        To find stages is to look at the rows to choose on alone; those to check on stay unseen.
         """
         rng = np.random.default_rng([self.seed, 11])
         chosen = np.sort(rng.choice(n_rows_of(self.rows), size=n_rows, replace=False))
@@ -122,9 +122,9 @@ class Workshop:
         )
         if self.calibrator is not None:
             whole = self.calibrator.rows
-            half = min(n_rows_of(whole.choose) // 2, 2 * max(n_rows, self.calibrator.needed))
-            first, second = whole.choose[:half], whole.choose[half : 2 * half]
-            small.use(replace(whole, build=rows, choose=first, check=second, near=None), self.calibrator.confidence)
+            most = 2 * max(n_rows, self.calibrator.needed)
+            parts = replace(whole, build=rows, choose=whole.choose[:most], check=whole.check[:most], near=None)
+            small.use(parts, self.calibrator.confidence)
         return small
 
     def cascade(self, options: Options, next_stage: str | None) -> tuple[Cascade, Certificate | None]:
