@@ -528,7 +528,7 @@ def test_auto_takes_the_better_bound():
     assert (labels >= 0).all()
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@pytest.mark.parametrize("bound", [pytest.param("references", marks=pytest.mark.slow), "projection"])
 def test_batches_scaling_and_sparse_rows_change_nothing(bound):
     X, y, Z = blobs()
     for scaler in (StandardScaler(), MinMaxScaler(clip=True)):
