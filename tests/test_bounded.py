@@ -190,6 +190,7 @@ def test_auto_saves_time_or_evaluations(sharp):
     assert bounded(svc, X, bound="paper", save="evaluations").report.details["bound"] == "paper"
 
 
+@pytest.mark.slow
 def test_kernel_functions_save_evaluations():
     X, y, Z = data(3, n_rows=120)
     svc = SVC(kernel=laplace, C=10.0).fit(X, y)
