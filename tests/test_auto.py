@@ -18,8 +18,9 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 import svelto
 from machines import random_machine
 from svelto.auto_options import AutoOptions
-from svelto.method_search import Search
+from svelto.method_search import Candidate, Search
 from svelto.oracle import FOR_HINGES
+from svelto.report import Trial
 from svelto.stopwatch import Stopwatch
 from svelto.workshop import Workshop
 
@@ -213,6 +214,15 @@ def test_without_a_promise_stages_answer_alone(clock):
 def test_stages_alone_are_faster_than_the_exact_engine_or_not_taken(clock):
     clock.update(hinges=20.0, taylor_tree=30.0, reduced_set=40.0)
     assert svelto.accelerate(SVM, X, agreement=None, random_state=0, n_jobs=1).report.method == "exact"
+
+
+def test_an_exact_method_that_is_faster_is_taken_without_a_promise_too():
+    search = Search(svelto.KernelMachine.from_sklearn(SVM), AutoOptions(), None, 0.95, 1)
+    search._note_exact(10e-6)
+    trial = Trial("bounded", "blocks", 0, 2.0, 1.0, "exact", 100, 0.0)
+    search.trials.append(trial)
+    search._keep(Candidate("bounded", trial, lambda: None))
+    assert search.best.method == "bounded"
 
 
 def test_certainty_is_no_statistical_confidence():

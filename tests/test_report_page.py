@@ -135,12 +135,16 @@ def test_files_are_complete_or_not_there(tmp_path, monkeypatch):
     assert REPORT.to_html(target) == target
     before = target.read_text()
     assert before == page(REPORT)
-    monkeypatch.setattr("pathlib.Path.replace", lambda self, other: (_ for _ in ()).throw(OSError("disk full")))
+
+    def full(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         replace(REPORT, method="exact").to_html(target)
     assert target.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"missing does not exist\. Create it"):
         REPORT.to_html(tmp_path / "missing" / "report.html")
 
 

@@ -131,6 +131,8 @@ class Search:
         self._note_exact(seconds)
         if not self._is_late():
             self._try_bounded(X, watch, seed, progress)
+        if not candidates:
+            return None if self.best.method != "exact" else self._why_exact()
         small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else workshop.sampled(SAMPLE_ROWS)
         whole = small is workshop
         hopes: list[Candidate] = []
@@ -352,7 +354,7 @@ class Search:
         if not self._fits(found.trial):
             self.left_out[found.method] = f"{found.trial.nbytes} bytes, more than max_bytes"
             return
-        if self.agreement is None:
+        if self.agreement is None and found.method not in EXACT:
             # A stage alone is for those who want more speed, or have less room, than the exact engine.
             faster = TIE * found.trial.microseconds < self._exact_time()
             better = faster or not self._fits(self._exact_trial())

@@ -152,17 +152,13 @@ class Report:
         Path
             The file.
         """
+        from svelto._rowfiles import write_atomically
         from svelto.report_page import page
 
         target = Path(path)
         text = page(self)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(target)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        with write_atomically(target) as file:
+            file.write(text.encode())
         return target
 
 
