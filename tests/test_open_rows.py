@@ -24,6 +24,16 @@ def test_rows_by_number(form):
     assert_array_equal(plain(take_rows(FORMS[form], numbers)), plain(FORMS[form])[numbers])
 
 
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("numbers", [[], [0], [1, 2], [3, 0, 3], [0, 1, 2, 3]])
+def test_rows_of_any_length(numbers, index):
+    rows = sparse.csr_matrix(np.array([[1.0, 0, 2], [0, 0, 0], [0, 3, 0], [4, 5, 6]]))
+    rows.indptr, rows.indices = rows.indptr.astype(index), rows.indices.astype(index)
+    part = take_rows(rows, np.array(numbers, dtype=np.intp))
+    assert type(part) is type(rows)
+    assert_array_equal(part.toarray(), rows.toarray()[numbers])
+
+
 @pytest.mark.parametrize("read", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_fewer_and_fewer(form, read):

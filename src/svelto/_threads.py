@@ -22,6 +22,10 @@ except ImportError:  # pragma: no cover
         return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
 
 
+class Counted(int):
+    """Threads that were counted for this call already: asking joblib takes as long as a hundred rows."""
+
+
 def thread_count(n_jobs: int | None) -> int:
     """Threads for one call.
 
@@ -35,6 +39,8 @@ def thread_count(n_jobs: int | None) -> int:
     int
         At least 1.
     """
+    if isinstance(n_jobs, Counted):
+        return n_jobs
     limit = max(1, int(_openmp_limit()))
     backend, configured = get_active_backend()
     if getattr(backend, "nesting_level", 0) and threading.current_thread() is not threading.main_thread():

@@ -3,8 +3,8 @@
 A stage gives a score and an error scale for each row. The row is settled there if every score that could still change
 the answer exceeds its error scale times the stage's threshold; otherwise it goes on. Thresholds are chosen and
 checked in `calibrate`; a threshold of zero settles everything, an infinite one nothing. Rows that a guard marks are
-settled by no stage. A first stage may leave them open by itself (`guards_itself`); the guard then looks only at what
-that stage leaves open.
+settled by no stage. First stages may leave them open by themselves (`guards_itself`); the guard then looks only at what
+these leave open.
 
 Invariant: the answer for a row depends on the row alone.
 """
@@ -19,6 +19,7 @@ import numpy as np
 
 from svelto import _core
 from svelto._inputs import Query, n_rows_of
+from svelto._threads import Counted, thread_count
 from svelto._typing import FloatArray, IndexArray, IntArray
 from svelto.engines.exact import ExactEngine, Precision, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
@@ -118,6 +119,7 @@ class Cascade:
     def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
         """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
         n = n_rows_of(query.rows)
+        n_jobs = Counted(thread_count(n_jobs))
         out: IntArray | None = None
         gate = _Gate(self.guard, query, n_jobs)
         waiting = OpenRows(query)
@@ -152,6 +154,7 @@ class Cascade:
         """
         if precision != "auto":
             return self.exact.scores(query, n_jobs, precision)
+        n_jobs = Counted(thread_count(n_jobs))
         out = np.empty((n_rows_of(query.rows), self.machine.n_scores))
         gate = _Gate(self.guard, query, n_jobs)
         waiting = OpenRows(query)
@@ -262,7 +265,7 @@ class Cascade:
 
 
 class _Gate:
-    """Lets the guard look at the rows of a query once: before the first stage, or after it if that guards itself.
+    """Lets the guard look at the rows of a query once: before the first stage that does not guard itself.
 
     Attributes
     ----------
@@ -274,13 +277,11 @@ class _Gate:
         self.guard = guard
         self.query = query
         self.n_jobs = n_jobs
-        self.first = True
         self.kept: IndexArray = np.empty(0, dtype=np.intp)
 
     def before(self, stage: Any, waiting: OpenRows) -> OpenRows:
         """Rows that the stage may be asked about."""
-        skips = self.first and isinstance(self.guard, Guard) and guards_itself(stage)
-        self.first = False
+        skips = isinstance(self.guard, Guard) and guards_itself(stage)
         return waiting if skips else self.close(waiting)
 
     def close(self, waiting: OpenRows) -> OpenRows:

@@ -48,8 +48,8 @@ from svelto.machine import KernelMachine
 
 # Rows that cells are found on.
 CELL_ROWS: Final = 20_000
-# Marking a row takes tens of nanoseconds, starting a thread some ten microseconds.
-ROWS_PER_THREAD: Final = 4096
+# Marking a row takes tens of nanoseconds, waking a thread some five microseconds.
+ROWS_PER_THREAD: Final = 1024
 # Values looked at together.
 BLOCK_VALUES: Final = 4_000_000
 # Directions are left out beyond this many features: finding them takes features^3 steps, asking about them eight

@@ -54,7 +54,20 @@ class OpenRows:
 
 def take_rows(rows: Rows, numbers: IndexArray) -> Rows:
     """Rows by their numbers; matrices directly, because scikit-learn's checks take longer than some stages."""
-    if isinstance(rows, np.ndarray) or (sparse.issparse(rows) and rows.format == "csr"):
+    if isinstance(rows, np.ndarray):
         part: Rows = rows[numbers]
         return part
+    if sparse.issparse(rows) and rows.format == "csr":
+        return _take_csr(rows, numbers)
     return _safe_indexing(rows, numbers)
+
+
+def _take_csr(rows: Any, numbers: IndexArray) -> Any:
+    """SciPy's own indexing takes twice as long for a few rows."""
+    start = rows.indptr[numbers]
+    counts = rows.indptr[numbers + 1] - start
+    indptr = np.zeros(len(numbers) + 1, dtype=rows.indptr.dtype)
+    np.cumsum(counts, out=indptr[1:])
+    places = np.arange(indptr[-1]) + np.repeat(start - indptr[:-1], counts)
+    parts = (rows.data[places], rows.indices[places], indptr)
+    return type(rows)(parts, shape=(len(numbers), rows.shape[1]))

@@ -33,8 +33,8 @@ LEVEL_VARIABLE: Final = "SVELTO_ISA"
 
 # Python looks for Ctrl-C between native calls; one call does at most about this many operations (a second or two).
 OPERATIONS_PER_CALL: Final = 4e10
-# Below this many operations (some 200 microseconds) a second thread costs more than it brings.
-OPERATIONS_PER_THREAD: Final = 1e7
+# Below this many operations (some 50 to 200 microseconds) a second thread costs more than it brings.
+OPERATIONS_PER_THREAD: Final = 2e6
 # The float32 tier is kept if it settles at least this share of the probe rows.
 USEFUL_SHARE: Final = 0.5
 # float32 scores are good enough for decision_function if their error bound is below this share of the scores' spread.

@@ -19,7 +19,7 @@ from svelto._typing import IntArray, Rows
 # One native call answers at most this many rows, so that Ctrl-C is heard.
 ROWS_PER_CALL: Final = 262_144
 # Below this many rows a second thread costs more than it brings.
-ROWS_PER_THREAD: Final = 512
+ROWS_PER_THREAD: Final = 256
 
 
 def pieces(X: Rows, n_jobs: int | None, rows_per_thread: int = ROWS_PER_THREAD) -> Iterator[tuple[int, Rows, int]]:
