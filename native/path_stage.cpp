@@ -15,7 +15,7 @@ class PathWalker {
         : stage_(stage),
           hot_(hot),
           width_(std::max(stage.leaves.padded, 1)),
-          packer_(stage.tree.d, stage.tree.stride, stage.stored, stage.shift),
+          packer_(stage.tree.d, stage.tree.stride, stage.stored, stage.shift, &hot),
           vote_(stage.vote) {
         values_.width = std::max(stage.tree.height, 1);
         path_.reserve(static_cast<std::size_t>(kBlockRows) * static_cast<std::size_t>(values_.width));

@@ -14,17 +14,22 @@ std::size_t size(Int n) {
 }  // namespace
 
 RowPacker::RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot)
-    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), hot_(hot), row_(size(d)), columns_(size(d)) {
-    if (stored) return;
-    dense_.reserve(size(kBlockRows) * size(stride));
-    for (int i = 0; i < kBlockRows && stride > d; ++i)
-        std::fill_n(dense_.get() + static_cast<std::ptrdiff_t>(i) * stride + d, stride - d, 0.0f);
-    empty_.reserve(size(d));
-    for (int k = 0; k < d; ++k) empty_.push_back(static_cast<float>(0.0 - shift[k]));
+    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), hot_(hot) {}
+
+// Room for dense rows; one row is asked for more often than a block.
+void RowPacker::make_room(int n) {
+    if (stored_rows_ || n <= room_) return;
+    dense_.reserve(size(n) * size(stride_));
+    for (int i = 0; i < n && stride_ > d_; ++i)
+        std::fill_n(dense_.get() + static_cast<std::ptrdiff_t>(i) * stride_ + d_, stride_ - d_, 0.0f);
+    room_ = n;
 }
 
 bool RowPacker::pack(const RowSource& rows, std::int64_t first, int n, StageOutcome& outcome) {
+    make_room(n);
     if (pack_contiguous(rows, first, n) || pack_csr(rows, first, n)) return true;
+    row_.resize(size(d_));
+    columns_.resize(size(d_));
     stored_.clear();
     for (int i = 0; i < n; ++i) {
         start_[i] = static_cast<std::int32_t>(stored_.size());
@@ -141,6 +146,8 @@ Fault RowPacker::pack_dense(const RowSource& rows, std::int64_t number, float* t
         int n = 0;
         const Fault fault = read_stored(rows, number, columns_.data(), row_.data(), n);
         if (fault != Fault::none) return fault;
+        if (empty_.empty())
+            for (int k = 0; k < d_; ++k) empty_.push_back(static_cast<float>(0.0 - shift_[k]));
         std::copy_n(empty_.data(), d_, to);
         for (int i = 0; i < n; ++i) {
             const std::int32_t k = columns_[size(i)];

@@ -36,6 +36,7 @@ class RowPacker {
     TreeRows rows() const noexcept;
 
   private:
+    void make_room(int n);
     bool pack_contiguous(const RowSource& rows, std::int64_t first, int n);
     bool pack_csr(const RowSource& rows, std::int64_t first, int n);
     template <class T, class Int>
@@ -43,7 +44,7 @@ class RowPacker {
     Fault pack_stored(const RowSource& rows, std::int64_t number, int i);
     Fault pack_dense(const RowSource& rows, std::int64_t number, float* to);
 
-    int d_, stride_, n_ = 0;
+    int d_, stride_, n_ = 0, room_ = 0;
     bool stored_rows_;
     const double* shift_;
     const HotTable* hot_;

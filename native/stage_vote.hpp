@@ -11,11 +11,7 @@ namespace svelto {
 class StageVote {
   public:
     // Rule, n_scores, n_classes and break_ties of `vote`, which the caller keeps.
-    explicit StageVote(const Machine& vote)
-        : vote_(vote),
-          scores_(static_cast<std::size_t>(vote.n_scores)),
-          bounds_(static_cast<std::size_t>(vote.n_scores)),
-          votes_(static_cast<std::size_t>(2 * vote.n_classes + 2)) {}
+    explicit StageVote(const Machine& vote) : vote_(vote) {}
 
     // The label where no error within `caution` times error(p) can change it, else kUndecided.
     template <class Error>
@@ -31,6 +27,9 @@ class StageVote {
             const int winner = sure_winner(scores, bound);
             if (winner != kUndecided) return winner;
         }
+        scores_.resize(static_cast<std::size_t>(vote_.n_scores));
+        bounds_.resize(static_cast<std::size_t>(vote_.n_scores));
+        votes_.resize(static_cast<std::size_t>(2 * vote_.n_classes + 2));
         for (int p = 0; p < vote_.n_scores; ++p) {
             scores_[static_cast<std::size_t>(p)] = static_cast<double>(scores[p]);
             bounds_[static_cast<std::size_t>(p)] = bound(p);

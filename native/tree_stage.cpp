@@ -18,7 +18,7 @@ class Walker {
           hot_(hot),
           with_depth_(with_depth),
           width_(std::max(stage.leaves.padded, 1)),
-          packer_(stage.tree.d, stage.tree.stride, stage.stored, stage.shift),
+          packer_(stage.tree.d, stage.tree.stride, stage.stored, stage.shift, &hot),
           vote_(stage.vote) {
         scores_.reserve(static_cast<std::size_t>(kBlockRows) * static_cast<std::size_t>(width_));
     }

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -110,6 +111,11 @@ class Cascade:
         self.tolerance = tolerance
         self.guard = guard
 
+    @cached_property
+    def _first_guards(self) -> bool:
+        """Whether the first stage leaves rows open that the guard would mark."""
+        return bool(self.stages) and isinstance(self.guard, Guard) and guards_itself(self.stages[0])
+
     @property
     def nbytes(self) -> int:
         """Bytes of all stages, of the exact engine and of the guard."""
@@ -175,23 +181,29 @@ class Cascade:
 
     def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
         """Labels of a small, already checked float array on this thread; None where a row cannot be read."""
+        if self._first_guards and self.thresholds[0] < math.inf:  # before anything else: most single rows end here
+            out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
+            return out if n_open == 0 else self._finish_block(X, out, n_open)
         if self.thresholds[0] == math.inf and isinstance(self.exact, ExactEngine) and len(self.stages) == 1:
             return self.exact.predict_one_block(X)
-        scale = self.machine.scaling is not None
-        first_guards = isinstance(self.guard, Guard) and guards_itself(self.stages[0])
-        marked = 0 if first_guards else self._count_marked(X)
+        marked = self._count_marked(X)
         if marked < 0:
             return None
         if marked or self.thresholds[0] == math.inf:
-            return self.labels(Query(X, scale), 1)[0] if np.isfinite(X).all() else None
-        out: IntArray
-        out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
+            query = Query(X, self.machine.scaling is not None)
+            return self.labels(query, 1)[0] if np.isfinite(X).all() else None
+        return self._finish_block(X, *self.stages[0].settle_one_block(X, self.thresholds[0]))
+
+    def _finish_block(self, X: np.ndarray[Any, Any], out: IntArray, n_open: int) -> IntArray | None:
+        """Labels where the first stage has left so many rows open; None where it could not read one."""
         if n_open == 0:
             return out
         if n_open < 0:
             return None
+        scale = self.machine.scaling is not None
         waiting = np.flatnonzero(out < 0)
-        if first_guards and min(self.thresholds[1:], default=math.inf) < math.inf and self._count_marked(X[waiting]):
+        more = min(self.thresholds[1:], default=math.inf) < math.inf
+        if self._first_guards and more and self._count_marked(X[waiting]):
             out[waiting] = self.labels(Query(X[waiting], scale), 1)[0]
             return out
         for stage, threshold in zip(self.stages[1:], self.thresholds[1:], strict=True):
