@@ -206,28 +206,12 @@ class Stage {
     CertifiedLeaves certified_;
 };
 
-void settle(const Matrix<double>& scores, const Matrix<double>& bounds, int rule, int n_classes, bool break_ties,
-            Labels out) {
-    require(scores.shape(0) == bounds.shape(0) && scores.shape(1) == bounds.shape(1) && out.shape(0) == scores.shape(0),
-            "scores, bounds and out disagree in shape");
-    Machine vote;
-    vote.rule = static_cast<Rule>(rule);
-    vote.n_scores = static_cast<int>(scores.shape(1));
-    vote.n_classes = n_classes;
-    vote.break_ties = break_ties;
-    check_rule(vote);
-    const nb::gil_scoped_release nogil;
-    settle_scores(vote, scores.data(), bounds.data(), static_cast<std::int64_t>(scores.shape(0)), out.data());
-}
-
 }  // namespace
 
 void bind_tree(nb::module_& m) {
     m.attr("TREE_LANES") = kTreeLanes;
     m.def("build_tree", &build_tree, "rows"_a.noconvert(), "leaf_size"_a, "max_leaves"_a, "max_depth"_a,
           "exact_pairs"_a, "least_share"_a, "seed"_a, "n_threads"_a, "level"_a);
-    m.def("settle", &settle, "scores"_a.noconvert(), "bounds"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a,
-          "out"_a.noconvert());
     nb::class_<Stage>(m, "TreeStage")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("labels_dense", &Stage::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "caution"_a, "scale"_a,

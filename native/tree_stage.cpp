@@ -95,11 +95,4 @@ StageOutcome stage_scores(const TreeStage& stage, const HotTable& hot, const Row
         [&](Walker& walker, std::int64_t row, int i) { walker.write(row, i, out); });
 }
 
-void settle_scores(const Machine& vote, const double* scores, const double* bounds, std::int64_t n_rows,
-                   std::int32_t* labels) {
-    std::vector<double> votes(static_cast<std::size_t>(2 * vote.n_classes + 2));
-    for (std::int64_t row = 0; row < n_rows; ++row)
-        labels[row] = decide(vote, scores + row * vote.n_scores, bounds + row * vote.n_scores, votes.data());
-}
-
 }  // namespace svelto

@@ -35,8 +35,4 @@ struct StageTrace {
 StageOutcome stage_scores(const TreeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,
                           const StageTrace& out);
 
-// Labels from scores and error bounds that somebody else computed; kUndecided where they leave the label open.
-void settle_scores(const Machine& vote, const double* scores, const double* bounds, std::int64_t n_rows,
-                   std::int32_t* labels);
-
 }  // namespace svelto

@@ -100,6 +100,16 @@ def settle(
     break_ties: bool,
     out: NDArray[np.int32],
 ) -> None: ...
+def last_rungs(
+    scores: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    rungs: NDArray[np.float64],
+    rule: int,
+    n_classes: int,
+    break_ties: bool,
+    n_threads: int,
+    out: NDArray[np.int32],
+) -> None: ...
 def column_sums(
     values: NDArray[np.float32],
     first: int,

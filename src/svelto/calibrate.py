@@ -6,12 +6,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from svelto import _core
 from svelto._inputs import Query, n_rows_of
-from svelto._typing import FloatArray, IndexArray, IntArray, Rows
+from svelto._threads import thread_count
+from svelto._typing import FloatArray, IntArray, Rows
 from svelto._warnings import warn_caller
 from svelto.calibration_rows import CalibrationRows
 from svelto.cascade import answers_by_class, settled_labels
 from svelto.engines.exact import ExactEngine, ValueEngine
+from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.feature_blocks import features_read
 from svelto.guarantee import (
     Certificate,
@@ -65,7 +68,7 @@ def trace_stage(
         with np.errstate(divide="ignore", invalid="ignore"):
             caution = np.nan_to_num(np.abs(scores[:, 0]) / errors[:, 0], nan=0.0, posinf=np.inf)
     else:
-        last = _last_rungs(machine, scores, errors)
+        last = _last_rungs(machine, scores, errors, n_jobs)
         rungs = np.concatenate([GRID, [np.inf]])  # settled at the last rung: no threshold is known to hold the row back
         at_last = last == len(GRID) - 1
         # Wrong rows get the next rung, so that rounding to rungs never lets one through.
@@ -75,17 +78,12 @@ def trace_stage(
     return StageTrace(_held_back(caution, wrong), wrong, stage.operations())
 
 
-def _last_rungs(machine: KernelMachine, scores: FloatArray, errors: FloatArray) -> IndexArray:
-    """The last rung of the grid that settles each row.
-
-    Settled at a threshold means settled at every smaller one, so the rung is found by bisection.
-    """
-    low, high = np.zeros(len(scores), dtype=np.intp), np.full(len(scores), len(GRID) - 1)
-    while len(rows := np.flatnonzero(low < high)):
-        middle = (low[rows] + high[rows] + 1) // 2
-        settled = settled_labels(machine, scores[rows], GRID[middle][:, None] * errors[rows]) >= 0
-        low[rows], high[rows] = np.where(settled, middle, low[rows]), np.where(settled, high[rows], middle - 1)
-    return low
+def _last_rungs(machine: KernelMachine, scores: FloatArray, errors: FloatArray, n_jobs: int | None) -> IntArray:
+    """The last rung of the grid that settles each row."""
+    out: IntArray = np.empty(len(scores), dtype=np.int32)
+    rule, threads = RULE_CODES[machine.rule], thread_count(n_jobs)
+    _core.last_rungs(scores, errors, GRID, rule, machine.n_classes, breaks_ties(machine), threads, out)
+    return out
 
 
 def _held_back(caution: FloatArray, wrong: np.ndarray[Any, np.dtype[np.bool_]]) -> FloatArray:
