@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export SVELTO_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench sanitize wheel-test clean
+.PHONY: demo test test-slow lint format bench bench-suite sanitize wheel-test clean
 
 demo: $(VENV)/.installed
 	$(BIN)/svelto demo
@@ -32,7 +32,7 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*.cpp native/*.hpp
 
-bench: $(VENV)/.installed-bench
+bench: $(VENV)/.installed-bench bench-suite
 	$(BIN)/python benchmarks/exact.py --markdown docs/benchmarks/exact.md --readme README.md
 	$(BIN)/python benchmarks/exact.py --tuned --markdown docs/benchmarks/exact-tuned.md
 	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --readme README.md --plot docs/benchmarks/size.png
@@ -44,6 +44,10 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python benchmarks/svm_tree.py --markdown docs/benchmarks/svm-tree.md
 	$(BIN)/python benchmarks/local_svm.py --markdown docs/benchmarks/local-svm.md --plot docs/benchmarks/local-growth.png
 	$(BIN)/python benchmarks/cluster.py --markdown docs/benchmarks/cluster.md
+
+# What is measured already is kept in bench-results; an interrupted run goes on where it was.
+bench-suite: $(VENV)/.installed-bench
+	$(BIN)/svelto bench --suite --markdown docs/benchmarks/suite.md --html docs/benchmarks/suite.html --readme README.md
 
 # The core under address and undefined-behaviour sanitizers, in an environment of its own. Python itself does not load
 # the sanitizer, hence the preload; it also never frees everything at exit, hence no leak check.
@@ -79,8 +83,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "ruff>=0.6" "mypy>=1.11" "clang-format>=18" "build>=1.2"
 	touch $@
 
+# Named together, so that one extra does not undo the other's versions.
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check scikit-learn-intelex onnx onnxruntime
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench]"
 	touch $@
 
 .venv-sanitize/.installed: $(NATIVE)

@@ -22,39 +22,10 @@ from scipy import sparse
 
 from _timing import fastest
 from svelto import KernelMachine
+from svelto.suite.pair_vote import BLOCKS, TRIAL_ROWS, PairVote, useful_blocks
 
-BLOCKS = (32, 128, 512, 2048)
-# Rows for choosing the block, and the kernel values from which a second thread is worth waking up.
-TRIAL_ROWS = 4096
+# Kernel values from which a second thread is worth waking up.
 VALUES_PER_THREAD = 200_000
-# Kernel values a block may hold (1 GB of float32).
-MOST_VALUES = 2**28
-
-
-class PairVote:
-    """Labels from a block of kernel values, for one-vs-one machines in LIBSVM's layout."""
-
-    def __init__(self, machine: KernelMachine) -> None:
-        self.answers = machine.classes[machine.vote_order]
-        self.coef = machine.dual_coef.astype(np.float32)
-        self.intercept = machine.intercept.astype(np.float32)
-        self.n_classes = k = len(self.answers)
-        if k > 2:
-            self.start = np.concatenate([[0], np.cumsum(machine.n_support)])
-            self.first, self.second = np.triu_indices(k, 1)
-            # votes = gain.T @ (score > 0) + base: a positive score votes for the first of the pair, else the second.
-            self.gain, self.base = np.zeros((len(self.first), k), np.float32), np.zeros(k, np.float32)
-            for pair, (i, j) in enumerate(zip(self.first, self.second, strict=True)):
-                self.gain[pair, i], self.gain[pair, j] = 1.0, -1.0
-                self.base[j] += 1.0
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        if self.n_classes == 2:
-            return self.answers[(values @ self.coef[0] + self.intercept[0] <= 0).astype(np.intp)]
-        parts = np.stack([values[:, a:b] @ self.coef[:, a:b].T for a, b in itertools.pairwise(self.start)])
-        scores = parts[self.first, :, self.second - 1] + parts[self.second, :, self.first] + self.intercept[:, None]
-        votes = self.gain.T @ (scores > 0).astype(np.float32) + self.base[:, None]
-        return self.answers[votes.argmax(axis=0)]
 
 
 class BlockedNumpy:
@@ -159,8 +130,3 @@ class PlainNumpy:
         X = X.toarray() if sparse.issparse(X) else X
         sq_dist = (X**2).sum(axis=1)[:, None] + self.norms - 2 * (X @ self.vectors.T)
         return self.vote(np.exp(-self.gamma * sq_dist))
-
-
-def useful_blocks(n_rows: int, n_sv: int) -> list[int]:
-    """Block lengths worth trying: not much longer than the rows at hand, not beyond the memory for kernel values."""
-    return [b for b in BLOCKS if b == BLOCKS[0] or (b * n_sv <= MOST_VALUES and b <= 2 * n_rows)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,11 @@ from scipy import sparse
 
 import svelto
 from _blocked_numpy import BlockedNumpy, PlainNumpy
-from _cases import Case, kept
-from _onnx_rival import OnnxMachine
+from _cases import Case
 from _svm_predict import SvmPredict
 from _timing import Measure, batch_call, timed
+from svelto.suite.onnx_machine import OnnxMachine
+from svelto.suite.rivals import train_intelex
 
 # svm-predict starts a process and reads text for every measure: this many rows are enough to see its speed.
 SVM_PREDICT_ROWS = 500
@@ -74,15 +74,7 @@ def build_sklearn(case: Case, n_threads: int, max_rows: int) -> Side:
 
 def build_intelex(case: Case, n_threads: int, max_rows: int) -> Side:
     """scikit-learn-intelex, trained again on float32 rows: oneDAL cannot take over another model of many classes."""
-    from sklearnex.svm import SVC as IntelexSVC  # noqa: N811 - the same name as scikit-learn's
-
-    def train() -> Any:
-        model = IntelexSVC(C=case.parameters["C"], gamma=case.parameters["gamma"])
-        return model.fit(case.X_train.astype(np.float32), case.y_train)
-
-    model = kept(case.folder, f"{case.key}-intelex{version('scikit-learn-intelex')}", train)
-    if not hasattr(model, "_onedal_estimator"):
-        raise ImportError("scikit-learn-intelex falls back to scikit-learn here")
+    model = train_intelex(case).model
     note = f"own training, {len(model.support_)} support vectors"
     return Side("intelex", model.predict, case.X_test.astype(np.float32), n_threads, note=note)
 

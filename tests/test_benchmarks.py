@@ -99,14 +99,16 @@ def test_onnx_graph_gives_the_labels_of_svc(bench, n_classes):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     case = make_case(bench, n_classes=n_classes)
-    machine = bench("_onnx_rival").OnnxMachine(case.machine, 1, case.X_test.astype(np.float32))
+    machine = importlib.import_module("svelto.suite.onnx_machine").OnnxMachine(
+        case.machine, 1, case.X_test.astype(np.float32)
+    )
     np.testing.assert_array_equal(machine.predict(case.X_test.astype(np.float32)), case.labels)
 
 
 def test_trained_machines_are_kept(bench, tmp_path, monkeypatch):
     first = make_case(bench, n_classes=2, folder=tmp_path)
     assert len(list(tmp_path.glob("generated-C1-gamma0.2-*-sklearn*.joblib"))) == 1
-    monkeypatch.setattr(bench("_cases"), "SVC", None)  # training again would fail
+    monkeypatch.setattr("svelto.suite.machines.SVC", None)  # training again would fail
     again = make_case(bench, n_classes=2, folder=tmp_path)
     np.testing.assert_array_equal(first.labels, again.labels)
 

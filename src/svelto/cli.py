@@ -21,6 +21,7 @@ from scipy import sparse
 import svelto
 from svelto._rowfiles import FORMATS, format_of, write_atomically, write_results
 from svelto._typing import Rows
+from svelto.bench_command import add_bench
 from svelto.model_rows import rows_for
 
 COMMANDS = ("demo", "info", "predict", "bench", "reproduce")
@@ -41,12 +42,6 @@ DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2,
 have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
-"""
-BENCH_HELP = """Build every method for a LIBSVM model and compare them: promise, agreement, time, memory.
-
-DATA holds rows like those to come (labels are not looked at): methods are built on half of them and measured on the
-others. Times are of a row, in batches of --batch-size; the exact engine is what all are compared with. The last line is
-what svelto would choose by itself; --html writes its report as a page, --json prints the figures.
 """
 REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
 
@@ -150,7 +145,7 @@ def _build_app() -> Any:
                 n_jobs=n_jobs,
             )
 
-    _add_bench(app, model_file, data_format, threads)
+    add_bench(app, data_format, threads, RowFormat, _one_line_errors)
 
     one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
     n_splits = typer.Option(
@@ -201,49 +196,6 @@ def _build_app() -> Any:
             raise typer.Exit()
 
     return app
-
-
-def _add_bench(app: Any, model_file: Any, data_format: Any, threads: Any) -> None:
-    import typer
-
-    chosen_methods = typer.Option("-m", "--method", metavar="METHOD", help="Only this method; may be repeated.")
-    rows_a_call = typer.Option("--batch-size", min=1, help="Rows of a call; default: all at once.")
-    share = typer.Option("--agreement", help="Share of labels that must agree; 1 for all of them.")
-    largest_error = typer.Option("--tolerance", help="Largest |error| of a regressor that counts as agreement.")
-    page_file = typer.Option("--html", metavar="PAGE", help="File for the report of what is chosen.")
-    draws = typer.Option("--seed", min=0, help="Seed of all draws.")
-
-    @app.command(help=BENCH_HELP)  # type: ignore[untyped-decorator]
-    def bench(
-        *,
-        model: Annotated[Path, model_file],
-        data: Annotated[Path, typer.Argument(metavar="DATA", help="Rows like those to come.")],
-        method: Annotated[list[str] | None, chosen_methods] = None,
-        agreement: Annotated[float, share] = 0.999,
-        tolerance: Annotated[float | None, largest_error] = None,
-        batch_size: Annotated[int | None, rows_a_call] = None,
-        row_format: Annotated[RowFormat | None, data_format] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-        html: Annotated[Path | None, page_file] = None,
-        seed: Annotated[int, draws] = 0,
-        n_jobs: Annotated[int | None, threads] = None,
-    ) -> None:
-        from svelto.cli_bench import bench_file
-
-        with _one_line_errors():
-            bench_file(
-                model,
-                data,
-                methods=method,
-                agreement=agreement,
-                tolerance=tolerance,
-                batch_size=batch_size,
-                file_format=None if row_format is None else row_format.value,
-                as_json=as_json,
-                html=html,
-                seed=seed,
-                n_jobs=n_jobs,
-            )
 
 
 @contextlib.contextmanager

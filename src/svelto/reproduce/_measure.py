@@ -2,7 +2,7 @@
 
 Times are taken in one run, all sides in turn in an order drawn anew for each repeat, so that a slow moment of the
 machine hits every side; ratios are formed within a repeat and their median is reported. The same way as
-benchmarks/_timing.py, less what only the benchmarks need.
+svelto/suite/timing.py, less what only the benchmarks need.
 
 The baseline is `SVC.predict` in the form of the rows, dense or CSR, in which it is faster (`fastest_form`).
 """

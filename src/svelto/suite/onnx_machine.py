@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from _blocked_numpy import TRIAL_ROWS, PairVote, useful_blocks
-from _timing import fastest
-from svelto import KernelMachine
+from svelto.machine import KernelMachine
+from svelto.suite.pair_vote import TRIAL_ROWS, PairVote, useful_blocks
+from svelto.suite.timing import fastest
 
 OPSET, IR_VERSION = 17, 8
 
@@ -28,7 +29,7 @@ def write_model(machine: KernelMachine) -> Any:
     nodes: list[Any] = []
     constants: list[Any] = []
 
-    def constant(name: str, value: np.ndarray) -> str:
+    def constant(name: str, value: NDArray[Any]) -> str:
         constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
@@ -85,7 +86,7 @@ def write_model(machine: KernelMachine) -> Any:
 class OnnxMachine:
     """predict(rows) for dense float32 rows, in blocks of the length that was fastest."""
 
-    def __init__(self, machine: KernelMachine, n_threads: int, rows: np.ndarray) -> None:
+    def __init__(self, machine: KernelMachine, n_threads: int, rows: NDArray[Any]) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -93,18 +94,24 @@ class OnnxMachine:
         options.inter_op_num_threads = 1
         model = write_model(machine).SerializeToString()
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        assert machine.classes is not None
         self.answers = machine.classes[machine.vote_order]
         self.block = self._best_block(rows[:TRIAL_ROWS], machine.n_sv)
 
-    def predict(self, X: np.ndarray) -> np.ndarray:
+    def predict(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Labels of rows."""
         run, block = self.session.run, self.block
+        labels: NDArray[Any]
         if len(X) <= block:
-            return self.answers[run(None, {"X": X})[0]]
-        return self.answers[np.concatenate([run(None, {"X": X[a : a + block]})[0] for a in range(0, len(X), block)])]
+            labels = self.answers[run(None, {"X": X})[0]]
+        else:
+            found = [run(None, {"X": X[a : a + block]})[0] for a in range(0, len(X), block)]
+            labels = self.answers[np.concatenate(found)]
+        return labels
 
-    def _best_block(self, trial: np.ndarray, n_sv: int) -> int:
+    def _best_block(self, trial: NDArray[Any], n_sv: int) -> int:
         def run(block: int) -> None:
             self.block = block
             self.predict(trial)
 
-        return fastest(useful_blocks(len(trial), n_sv), run)
+        return int(fastest(useful_blocks(len(trial), n_sv), run))
