@@ -1,4 +1,4 @@
-"""The command line: `svelto demo`, `svelto info`, `svelto predict`, `svelto bench`, `svelto reproduce`.
+"""The command line: `svelto demo`, `info`, `predict`, `bench`, `export`, `reproduce`.
 
 Arguments in, one call, text out. Results go to stdout or to the file of `-o`, everything else to stderr. Exit codes: 0,
 2 for anything wrong with the arguments or files (one line, no traceback), 130 after Ctrl-C.
@@ -24,7 +24,7 @@ from svelto._typing import Rows
 from svelto.bench_command import add_bench
 from svelto.model_rows import rows_for
 
-COMMANDS = ("demo", "info", "predict", "bench", "reproduce")
+COMMANDS = ("demo", "info", "predict", "bench", "export", "reproduce")
 HELP = """Fast prediction with trained kernel machines.
 
 `python -m svelto SCRIPT [ARGS...]` and `python -m svelto -m MODULE [ARGS...]` run a program of yours with the SVMs of
@@ -42,6 +42,12 @@ DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2,
 have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
+"""
+EXPORT_HELP = """Write a LIBSVM model as one C header: tables and loops, for C99 and C++, nothing to link but -lm.
+
+Without --method the whole sum over support vectors is written. With another method DATA holds rows like those to come
+(labels are not looked at); the model is accelerated on them first. --agreement none writes a stage alone. The header's
+numbers are compared with the predictor's on DATA, or on the support vectors.
 """
 REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
 
@@ -146,6 +152,7 @@ def _build_app() -> Any:
             )
 
     add_bench(app, data_format, threads, RowFormat, _one_line_errors)
+    _add_export(app, model_file, data_format, threads)
 
     one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
     n_splits = typer.Option(
@@ -196,6 +203,55 @@ def _build_app() -> Any:
             raise typer.Exit()
 
     return app
+
+
+def _add_export(app: Any, model_file: Any, data_format: Any, threads: Any) -> None:
+    import typer
+
+    header_file = typer.Option("--c", metavar="OUT.h", help="The C header to write.")
+    prefix = typer.Option("--name", help="Prefix of all names in the header; default: the file's name.")
+    number_type = typer.Option("--dtype", help="float32, int16 or int8, of large tables.")
+    chosen_method = typer.Option("-m", "--method", metavar="METHOD", help="Method to accelerate with first.")
+    share = typer.Option("--agreement", help="Share of labels that must agree; 'none': one stage answers every row.")
+    units = typer.Option("--size", min=1, help="Hinges, leaves or basis vectors of the stage; default: the method's.")
+    flash = typer.Option("--max-bytes", min=1, help="Most bytes of tables.")
+    draws = typer.Option("--seed", min=0, help="Seed of all draws.")
+
+    @app.command(help=EXPORT_HELP)  # type: ignore[untyped-decorator]
+    def export(
+        *,
+        model: Annotated[Path, model_file],
+        data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Rows like those to come.")] = None,
+        c: Annotated[Path, header_file],
+        name: Annotated[str | None, prefix] = None,
+        dtype: Annotated[str, number_type] = "float32",
+        method: Annotated[str, chosen_method] = "exact",
+        agreement: Annotated[str, share] = "0.999",
+        size: Annotated[int | None, units] = None,
+        max_bytes: Annotated[int | None, flash] = None,
+        row_format: Annotated[RowFormat | None, data_format] = None,
+        as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+        seed: Annotated[int, draws] = 0,
+        n_jobs: Annotated[int | None, threads] = None,
+    ) -> None:
+        from svelto.cli_export import export_file
+
+        with _one_line_errors():
+            export_file(
+                model,
+                data,
+                c,
+                name=name,
+                dtype=dtype,
+                method=method,
+                agreement=agreement,
+                size=size,
+                max_bytes=max_bytes,
+                file_format=None if row_format is None else row_format.value,
+                as_json=as_json,
+                seed=seed,
+                n_jobs=n_jobs,
+            )
 
 
 @contextlib.contextmanager

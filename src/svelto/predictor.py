@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, TypeAlias, TypeVar
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from sklearn.utils import _safe_indexing
@@ -20,6 +21,9 @@ from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
 from svelto.report import Report
 from svelto.voting import ovr_decision, sorted_pairs
+
+if TYPE_CHECKING:
+    from svelto.export.c import CExport
 
 # At most this many rows take the short way: one native call on the calling thread, no validation in Python.
 SHORT_ROWS = 16
@@ -216,6 +220,53 @@ class Predictor:
         engine answers.
         """
         return self._engine.work(self._query(X), self.n_jobs)
+
+    def export_c(
+        self,
+        path: str | PathLike[str],
+        *,
+        name: str | None = None,
+        dtype: str = "float32",
+        max_bytes: int | None = None,
+        X: Any = None,
+    ) -> CExport:
+        """Write this predictor as one C header: C99, tables and loops, nothing to link but the mathematics library.
+
+        Parameters
+        ----------
+        path : str or path
+            The header; an older one is replaced at once, when the new one is complete.
+        name : str, optional
+            Prefix of all its names, a C identifier. Default: the file's name.
+        dtype : {"float32", "int16", "int8"}, default="float32"
+            Of large tables; sums are of floating point numbers in any case.
+        max_bytes : int, optional
+            Most bytes of tables. Where stages, guard and exact sum together take more, the largest single stage that
+            fits is written; it answers every row and promises nothing.
+        X : array-like of shape (n_samples, n_features), optional
+            Rows on which the header's numbers are compared with this predictor; default: the support vectors.
+
+        Returns
+        -------
+        CExport
+            What was written, its bytes, and the agreement that was measured. The header's comment says the same.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.svm import SVC
+        >>> import svelto
+        >>> rows, y = load_iris(return_X_y=True)
+        >>> fast = svelto.accelerate(SVC().fit(rows, y), method="exact")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     written = fast.export_c(f"{folder}/iris.h", X=rows)
+        >>> written.name, written.agreement.predictor
+        ('iris', 1.0)
+        """
+        from svelto.export.c import export_predictor
+
+        return export_predictor(self, path, name=name, dtype=dtype, max_bytes=max_bytes, X=X)
 
     # -- facts -----------------------------------------------------------------------------------------------
 

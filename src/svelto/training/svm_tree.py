@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Final
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import sparse
@@ -26,6 +27,9 @@ from svelto.training._svm_tree.options import checked_options
 from svelto.training._svm_tree.rows import merged_rows
 from svelto.training._svm_tree.table import as_text, mixed_ends, node_table
 from svelto.training._svm_tree.train import TrainedTree, train_tree
+
+if TYPE_CHECKING:
+    from svelto.export.c import CExport
 
 # At most this many rows are answered on the calling thread, with no validation in Python.
 SHORT_ROWS: Final = 16
@@ -374,6 +378,41 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         """
         check_is_fitted(self, "classes_")
         return as_text(self.nodes_)
+
+    def export_c(
+        self,
+        path: str | PathLike[str],
+        *,
+        name: str | None = None,
+        dtype: str = "float32",
+        max_bytes: int | None = None,
+        X: Any = None,
+    ) -> CExport:
+        """Write the tree and its tail as one C header; see `svelto.accelerate`'s ``Predictor.export_c``.
+
+        Parameters
+        ----------
+        path : str or path
+            The header.
+        name : str, optional
+            Prefix of all its names, a C identifier. Default: the file's name.
+        dtype : {"float32", "int16", "int8"}, default="float32"
+            Of large tables.
+        max_bytes : int, optional
+            Most bytes of tables. Where the tail does not fit, the hyperplanes alone are written, and votes answer
+            what they leave open.
+        X : array-like of shape (n_samples, n_features), optional
+            Rows on which the header's labels are compared with the tree's; default: the tail's support vectors.
+
+        Returns
+        -------
+        CExport
+            What was written, its bytes, and the agreement that was measured.
+        """
+        check_is_fitted(self, "classes_")
+        from svelto.export.c_svm_tree import export_tree
+
+        return export_tree(self, path, name=name, dtype=dtype, max_bytes=max_bytes, X=X)
 
     # -- parts -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""Predictors written out for other places: a C header (`c`)."""
