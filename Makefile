@@ -8,7 +8,7 @@ ifneq ($(wildcard ../shared/data),)
 export SVELTO_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format bench bench-suite sanitize wheel-test clean
+.PHONY: demo test test-slow lint format docs bench bench-suite sanitize wheel-test clean
 
 demo: $(VENV)/.installed
 	$(BIN)/svelto demo
@@ -31,6 +31,11 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*.cpp native/*.hpp
+
+# The site, with the gallery's programs run; warnings are errors. Nothing is fetched: packages are there already.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -W --keep-going -n -q -b html -d build/docs/doctrees docs build/docs/html
+	@echo "build/docs/html/index.html"
 
 bench: $(VENV)/.installed-bench bench-suite
 	$(BIN)/python benchmarks/exact.py --markdown docs/benchmarks/exact.md --readme README.md
@@ -82,6 +87,11 @@ $(VENV)/.installed: $(VENV)/bin/python $(NATIVE)
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "ruff>=0.6" "mypy>=1.11" "clang-format>=18" "build>=1.2"
+	touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "sphinx>=8" "pydata-sphinx-theme>=0.16" "sphinx-gallery>=0.18" \
+		"myst-parser>=4" "numpydoc>=1.8" "sphinx-design>=0.6" "matplotlib>=3.8"
 	touch $@
 
 # Named together, so that one extra does not undo the other's versions.

@@ -9,7 +9,6 @@ We train a machine, export it whole and as single stages of different sizes, wit
 bytes against agreement. Where a C compiler is installed, one header is compiled and asked.
 """
 
-# ruff: noqa: D205, D400 - the docstring is the page's title and introduction
 
 # %%
 # A machine, and rows it has not seen

@@ -79,7 +79,7 @@ def accelerate(
         `ReducedSetOptions` (``n_basis``, ``basis``, ``coefficients``, ``weighting``, ``ridge``, ``max_iter``,
         ``oracle_rows``). "sv_tree": those of `SVTreeOptions` (``tree``, ``max_evals``, ``min_rows``, ``linear``,
         ``candidates``, ``shared``, ``prior_rows``, ``look_ahead``, ``prune``, ``n_starts``, ``scale``,
-        ``oracle_rows``). All four: ``tolerance``, the |error| of a regressor that counts as agreement.
+        ``oracle_rows``). All four: ``tolerance``, the ``|error|`` of a regressor that counts as agreement.
 
     Returns
     -------

@@ -23,7 +23,7 @@ class AutoOptions:
     time_budget : float, optional
         Seconds after which no further candidate is built; the best so far is returned, at worst the exact engine.
     tolerance : float, optional
-        |error| of a regressor that counts as agreement; without it a regressor gets the exact engine.
+        ``|error|`` of a regressor that counts as agreement; without it a regressor gets the exact engine.
     precision : {"auto", "float32", "float64"}, default="auto"
         Arithmetic of the exact engine's scores.
     """

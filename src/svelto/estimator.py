@@ -70,8 +70,8 @@ class Accelerated(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # s
     confidence : float, default=0.95
         Confidence at which the agreement is promised.
     tolerance : float, optional
-        The largest |error| of a regressor that counts as agreement. Methods that approximate need it, unless agreement
-        is None; exact ones meet every tolerance.
+        The largest ``|error|`` of a regressor that counts as agreement. Methods that approximate need it, unless
+        agreement is None; exact ones meet every tolerance.
     method_options : dict, optional
         Options of the method, such as ``{"leaf_size": 64}``; see `svelto.accelerate`.
     n_jobs : int, optional
@@ -93,7 +93,7 @@ class Accelerated(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]  # s
         What `score_samples` is above `decision_function` (outlier detectors).
     n_features_in_ : int
         Width of a row, where rows have one.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names of the training rows, where they had any.
 
     See Also

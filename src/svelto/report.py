@@ -83,7 +83,7 @@ class Report:
     work : dict
         What a row costs.
     score_error_bound : float
-        Bound on |decision_function - float64 value|, the largest over probe rows near the machine's support vectors.
+        Bound on ``|decision_function - float64 value|``: the largest over probe rows near the support vectors.
     build_seconds : float
         Time that `accelerate` took.
     details : dict

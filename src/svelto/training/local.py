@@ -95,15 +95,15 @@ class LocalSVC(LocalClassifier):
         Labels.
     k_, k_prime_ : int
         Sizes in use.
-    centres_ : ndarray of shape (n_models_,)
+    centres_ : ndarray of shape (`n_models_`,)
         Training rows that are centres, counted among those of positive weight.
     n_models_ : int
         Neighbourhoods.
     n_svms_ : int
         SVMs trained: pairs of classes in neighbourhoods that have several.
-    gamma_ : ndarray of shape (n_models_,)
+    gamma_ : ndarray of shape (`n_models_`,)
         Kernel width of each neighbourhood.
-    C_ : ndarray of shape (n_models_,)
+    C_ : ndarray of shape (`n_models_`,)
         Cost of each neighbourhood.
     feature_weights_ : ndarray of shape (n_features,)
         What features are multiplied by; ones, unless ``metric="learned"``.

@@ -317,7 +317,7 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
 
         Returns
         -------
-        csr_matrix of shape (n_samples, n_nodes_) or (n_samples, n_nodes_ + 1)
+        csr_matrix of shape (n_samples, `n_nodes_`) or (n_samples, `n_nodes_` + 1)
             1 where a row meets a node; columns in the order of `nodes_`. `predict` skips chains that cannot change the
             answer, which are included here.
         """
