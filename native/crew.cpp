@@ -1,10 +1,11 @@
 #include "crew.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -16,52 +17,73 @@
 namespace svelto {
 namespace {
 
+using Job = void (*)(void*, int) noexcept;
+
 // One thread. Its atomics are its own, not the caller's: the caller may be gone when it is woken.
 class Helper {
   public:
     // Throws std::system_error where no thread can be had.
     Helper() { std::thread(&Helper::live, this).detach(); }
 
-    void start(void (*job)(void*, int) noexcept, void* context, int number) {
+    void start(Job job, void* context, int number) {
         job_ = job;
         context_ = context;
         number_ = number;
-        given_.fetch_add(1, std::memory_order_release);
-        given_.notify_one();
+        state_.store(State::offered);
+        state_.notify_one();
     }
 
-    void wait_until_done() const {
-        const std::uint32_t given = given_.load(std::memory_order_relaxed);
-        for (std::uint32_t done = done_.load(std::memory_order_acquire); done != given;
-             done = done_.load(std::memory_order_acquire))
-            done_.wait(done, std::memory_order_acquire);
+    // Returns when the job is done, or at once where the helper has not begun: on a busy computer it may be long
+    // until it is given a core, and the caller has done its share meanwhile.
+    void finish() {
+        State offered = State::offered;
+        if (state_.compare_exchange_strong(offered, State::idle)) return;
+        for (State now = state_.load(); now != State::idle; now = state_.load()) state_.wait(now);
+    }
+
+    // Its thread ends, and frees it. Only for a helper without a job.
+    void dismiss() {
+        const std::lock_guard lock(leaving_);
+        state_.store(State::dismissed);
+        state_.notify_one();
     }
 
   private:
-    [[noreturn]] void live() {
-        for (std::uint32_t seen = 0;;) {
-            given_.wait(seen, std::memory_order_acquire);
-            seen = given_.load(std::memory_order_acquire);
-            job_(context_, number_);
-            done_.store(seen, std::memory_order_release);
-            done_.notify_one();
+    enum class State : std::uint32_t { idle, offered, working, dismissed };
+
+    void live() {
+        for (;;) {
+            state_.wait(State::idle);
+            State offered = State::offered;
+            if (state_.compare_exchange_strong(offered, State::working)) {
+                job_(context_, number_);
+                state_.store(State::idle);
+                state_.notify_one();
+            } else if (offered == State::dismissed) {
+                leaving_.lock();  // `dismiss` is still at work on this object until it can be had
+                leaving_.unlock();
+                delete this;
+                return;
+            }
         }
     }
 
-    std::atomic<std::uint32_t> given_{0}, done_{0};
-    void (*job_)(void*, int) noexcept = nullptr;
+    std::atomic<State> state_{State::idle};
+    std::mutex leaving_;
+    Job job_ = nullptr;
     void* context_ = nullptr;
     int number_ = 0;
 };
 
-// No signal handler of the process runs on a thread that is started while this lives.
+// No signal handler runs on a thread that is started while this lives, but for faults of the thread itself.
 class SignalsBlocked {
   public:
 #ifndef _WIN32
     SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
+        sigset_t others;
+        sigfillset(&others);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&others, fault);
+        pthread_sigmask(SIG_SETMASK, &others, &before_);
     }
     ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
     SignalsBlocked(const SignalsBlocked&) = delete;
@@ -84,26 +106,34 @@ class Crew {
                 taken.push_back(idle_.back());
                 idle_.pop_back();
             }
+            idle_.reserve(most_idle_);  // so that nothing can fail when they are given back
         }
         try {
             for (; n > 0; --n) taken.push_back(new_helper());
-        } catch (const std::system_error&) {
+        } catch (const std::exception&) {
             // A process at its thread limit still gets its answer, only slower.
         }
         return taken;
     }
 
-    void give_back(const std::vector<Helper*>& helpers) {
+    // As many as there are cores wait for the next call; what more callers needed at once goes.
+    void give_back(const std::vector<Helper*>& helpers) noexcept {
         const std::lock_guard lock(mutex_);
-        idle_.insert(idle_.end(), helpers.begin(), helpers.end());
+        for (Helper* helper : helpers) {
+            if (idle_.size() < most_idle_)
+                idle_.push_back(helper);
+            else
+                helper->dismiss();
+        }
     }
 
   private:
     static Helper* new_helper() {
         const SignalsBlocked blocked;
-        return std::make_unique<Helper>().release();  // its thread never ends, so it is never freed
+        return std::make_unique<Helper>().release();  // its thread frees it
     }
 
+    const std::size_t most_idle_ = std::max(std::thread::hardware_concurrency(), 4u);
     std::mutex mutex_;
     std::vector<Helper*> idle_;
 };
@@ -125,13 +155,13 @@ Crew& crew() {
 
 }  // namespace
 
-void run_on_threads(int n_threads, void (*job)(void*, int) noexcept, void* context) {
+void run_on_threads(int n_threads, Job job, void* context) {
     Crew& mine = crew();
     const std::vector<Helper*> helpers = mine.take(n_threads - 1);
     int number = 0;
     for (Helper* helper : helpers) helper->start(job, context, ++number);
     job(context, 0);
-    for (const Helper* helper : helpers) helper->wait_until_done();
+    for (Helper* helper : helpers) helper->finish();
     mine.give_back(helpers);
 }
 

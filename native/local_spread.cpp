@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "parallel.hpp"
+#include "plain_arithmetic.hpp"
 
 namespace svelto {
 namespace {
@@ -34,6 +35,7 @@ double spread_of(const double* rows, int d, const std::int64_t* numbers, std::in
 void local_spread(const double* rows, int d, const std::int64_t* start, const std::int64_t* numbers,
                   std::int64_t n_problems, int n_threads, double* spread) {
     for_blocks((n_problems + kProblems - 1) / kProblems, n_threads, [&](int, std::int64_t block) {
+        const PlainArithmetic plain;
         std::vector<double> sum(static_cast<std::size_t>(d)), squares(static_cast<std::size_t>(d));
         const std::int64_t last = std::min(n_problems, (block + 1) * kProblems);
         for (std::int64_t p = block * kProblems; p < last; ++p)

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "parallel.hpp"
+#include "plain_arithmetic.hpp"
 #include "vote.hpp"
 
 namespace svelto {
@@ -27,6 +28,7 @@ void settle_scores(const Machine& vote, const double* scores, const double* boun
 void last_settled_rungs(const Machine& vote, const double* scores, const double* errors, std::int64_t n_rows,
                         const double* rungs, int n_rungs, int n_threads, std::int32_t* last) {
     for_blocks((n_rows + kStep - 1) / kStep, n_threads, [&](int, std::int64_t block) {
+        const PlainArithmetic plain;
         std::vector<double> votes = room_for_votes(vote), bounds(static_cast<std::size_t>(vote.n_scores));
         const auto settles = [&](std::int64_t row, int rung) {
             const double* error = errors + row * vote.n_scores;

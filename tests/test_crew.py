@@ -1,6 +1,7 @@
 """Threads that wait between calls: few, quiet, and the same ones again."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -32,6 +33,19 @@ PRELUDE = """
 
     one = ask(1)
     before = threads()
+"""
+
+
+# Signals that each waiting thread has blocked, when all of them have begun to live.
+MASKS = """
+    import time
+    ask(3)
+    for _ in range(200):
+        texts = [open(f"/proc/self/task/{task}/status").read() for task in threads() - before]
+        masks = [text.split("SigBlk:")[1].split()[0] for text in texts]
+        if not any(int(mask, 16) & 1 << 10 for mask in masks): break  # a thread is born with SIGSEGV blocked
+        time.sleep(0.05)
+    print(*masks)
 """
 
 
@@ -77,12 +91,7 @@ def test_calls_at_the_same_time_have_threads_of_their_own():
 
 def test_waiting_threads_hear_no_signals():
     """Python's handlers wait for the main thread; a signal that goes elsewhere would not wake it."""
-    masks = run("""
-        ask(3)
-        for task in threads() - before:
-            status = open(f"/proc/self/task/{task}/status").read()
-            print(status.split("SigBlk:")[1].split()[0])
-    """)
+    masks = run(MASKS)
     sigint = 1 << (2 - 1)
     assert len(masks) == 2
     assert all(int(mask, 16) & sigint for mask in masks)
@@ -98,6 +107,33 @@ def test_a_forked_child_starts_its_own():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), (ask(3) == one).all())
     """)
     assert counts == ["3", "True"]
+
+
+def test_threads_of_a_crowd_go_again():
+    """What many callers needed at once does not wait for ever."""
+    (most, left) = run("""
+        import time
+        gate = threading.Barrier(16)
+        def many():
+            gate.wait()
+            for _ in range(5):
+                assert (ask(4) == one).all()
+        workers = [threading.Thread(target=many) for _ in range(16)]
+        for worker in workers: worker.start()
+        for worker in workers: worker.join()
+        kept = max(os.cpu_count(), 4)
+        for _ in range(100):
+            if len(threads() - before) <= kept: break
+            time.sleep(0.05)
+        print(kept, len(threads() - before))
+    """)
+    assert int(left) <= int(most)
+
+
+def test_a_fault_is_not_silent():
+    """A handler of the process runs for faults of a waiting thread: blocked, they would kill it without a word."""
+    masks = run(MASKS)
+    assert not any(int(mask, 16) & (1 << (signal.SIGSEGV - 1)) for mask in masks)
 
 
 def test_a_process_ends_while_threads_wait():
