@@ -96,7 +96,7 @@ def test_json_and_a_page(capsys, files, tmp_path):
 )
 def test_bad_requests(capsys, files, arguments, message):
     code, out, err = run(capsys, *files, *arguments)
-    assert code == 2
+    assert code == 1
     assert message in err
     assert out == "" or "moons" in out
 
@@ -117,10 +117,10 @@ def test_completion_is_offered(capsys):
 
 
 def test_missing_files_and_few_rows(capsys, files, tmp_path):
-    assert run(capsys, files[0], str(tmp_path / "no.txt"))[0] == 2
-    assert run(capsys, str(tmp_path / "no.model"), files[1])[0] == 2
+    assert run(capsys, files[0], str(tmp_path / "no.txt"))[0] == 1
+    assert run(capsys, str(tmp_path / "no.model"), files[1])[0] == 1
     dump_svmlight_file(X[:5], Y[:5], str(tmp_path / "few.txt"), zero_based=False)
     code, _, err = run(capsys, files[0], str(tmp_path / "few.txt"), "--json")
-    assert code == 2
+    assert code == 1
     assert "There are 5 rows" in err
     assert np.isfinite(SVM.intercept_).all()

@@ -452,12 +452,12 @@ def test_files_that_a_set_needs():
 def test_folders_of_data_that_are_none(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("SVELTO_DATA", raising=False)
     code, _, err = call(capsys)
-    assert code == 2
+    assert code == 1
     assert "SVELTO_DATA is not set" in err
     monkeypatch.setenv("SVELTO_DATA", str(tmp_path / "no"))
     assert "no such folder. Set SVELTO_DATA" in call(capsys)[2]
     code, _, err = call(capsys, "--data", tmp_path / "nowhere")
-    assert code == 2
+    assert code == 1
     assert "--data is" in err
     assert "holds none of the suite's data sets (a9a" in call(capsys, "--data", tmp_path)[2]
 
@@ -477,7 +477,7 @@ def test_folders_of_data_that_are_none(capsys, monkeypatch, tmp_path):
 )
 def test_bad_requests(given, capsys, quick_measure, arguments, message):
     code, _, err = call(capsys, *given, *arguments)
-    assert code == 2
+    assert code == 1
     assert message in err
     assert quick_measure == []
 
@@ -490,14 +490,14 @@ def test_options_of_the_suite_need_it(capsys):
     ):
         with pytest.raises(SystemExit) as left:
             main(["bench", *arguments])
-        assert left.value.code == 2
+        assert left.value.code == 1
         assert message in capsys.readouterr().err
 
 
 def test_a_readme_without_marks_is_told_before_the_work(given, capsys, quick_measure, tmp_path):
     (tmp_path / "README.md").write_text("# nothing to write between\n")
     code, _, err = call(capsys, *given, "--readme", tmp_path / "README.md")
-    assert code == 2
+    assert code == 1
     assert "<!-- suite: begin -->" in err
     assert quick_measure == []
 
@@ -508,5 +508,5 @@ def test_damaged_results_are_named(given, capsys, quick_measure):
     for text in ("{", "{}"):
         file.write_text(text)
         code, _, err = call(capsys, *given)
-        assert code == 2
+        assert code == 1
         assert "svmguide1-tuned.json: not a file of results" in err

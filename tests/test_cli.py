@@ -82,9 +82,9 @@ def files(tmp_path, rows):
 
 
 def fails(run, *args):
-    """Run a command that must fail: exit code 2, nothing on stdout, one line on stderr, which is returned."""
+    """Run a command that must fail: exit code 1, nothing on stdout, one line on stderr, which is returned."""
     code, out, err = run(*args)
-    assert code == 2
+    assert code == 1
     assert out == b""
     assert "Traceback" not in err
     (line,) = err.splitlines()
@@ -605,5 +605,5 @@ def test_module_runs(files):
     assert done.returncode == 0
     assert b"rbf(gamma=0.35)" in done.stdout
     done = subprocess.run([sys.executable, "-m", "svelto", "info", files / "none"], capture_output=True, check=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert b"Traceback" not in done.stderr

@@ -389,7 +389,29 @@ def test_the_command_writes_a_header(tmp_path, capsys):
         ((tmp_path / "none.model", "--c", header), "none.model"),
     ):
         code, _, err = run(capsys, *arguments)
-        assert code == 2
+        assert code == 1
         assert words in err
         assert len(err.strip().splitlines()) == 1
     assert header.read_text() == before
+
+
+def test_the_command_reads_svelto_files(tmp_path, capsys):
+    """A predictor is written as it is; a machine, and a predictor with --method, as a LIBSVM model would be."""
+    svc = SVC().fit(MOONS[::9], SIDES[::9])
+    fast = svelto.accelerate(svc, MOONS, method="hinges", agreement=None, n_hinges=9, random_state=0)
+    saved, machine, header = tmp_path / "fast.svelto", tmp_path / "machine.svelto", tmp_path / "moons.h"
+    fast.save(saved)
+    fast.machine.save(machine)
+    data = tmp_path / "moons.txt"
+    dump_svmlight_file(MOONS, SIDES, str(data), zero_based=False)
+    for arguments, method in (((saved,), "hinges"), ((saved, data), "hinges"), ((machine,), "exact")):
+        code, out, err = run(capsys, *arguments, "--c", header, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["method"] == method
+    code, out, _ = run(capsys, saved, "--c", header, "--json", "-m", "exact")
+    assert (code, json.loads(out)["method"]) == (0, "exact")
+    local = tmp_path / "local.svelto"
+    svelto.LocalSVC(k=20).fit(MOONS[::9], SIDES[::9]).save(local)
+    code, _, err = run(capsys, local, "--c", header)
+    assert code == 1
+    assert "holds a LocalSVC; expected a predictor or a SVMTreeClassifier" in err

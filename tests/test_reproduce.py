@@ -442,7 +442,7 @@ def test_figure_without_matplotlib_is_one_line(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, out, err = run("reproduce", "s0-figure2", "-o", tmp_path / "new")
-    assert (code, out, err) == (2, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
+    assert (code, out, err) == (1, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
     assert not (tmp_path / "new").exists()
 
 
@@ -482,7 +482,7 @@ def test_panels(tmp_path):
 )
 def test_wrong_names_and_options(run, tmp_path, args, message):
     code, out, err = run("reproduce", *args, "-o", tmp_path / "new")
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.startswith(f"svelto: {message}")
     assert err.count("\n") == 1
     assert not (tmp_path / "new").exists()

@@ -383,7 +383,7 @@ def test_warnings_and_single_splits_on_the_page():
 )
 def test_wrong_names_and_options(run, tmp_path, args, message):
     code, out, err = run("reproduce", "s1-table1", *args, "-o", tmp_path / "new")
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.startswith(f"svelto: {message}")
     assert not (tmp_path / "new").exists()
 
@@ -394,7 +394,7 @@ def test_missing_data_are_one_line(run, tmp_path, monkeypatch):
 
     monkeypatch.setattr(s1, "load_split", load)
     code, out, err = run("reproduce", "s1-table1", "-o", tmp_path)
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.endswith("is nowhere\n")
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []
@@ -403,7 +403,7 @@ def test_missing_data_are_one_line(run, tmp_path, monkeypatch):
 def test_a_damaged_file_of_parameters(run, tmp_path):
     (tmp_path / "s1-tuned.json").write_text("{}")
     code, out, err = run("reproduce", "s1-table1", "--resume", "-o", tmp_path)
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert "s1-tuned.json: not a file of results (KeyError('format'))" in err
 
 

@@ -348,5 +348,5 @@ def test_figures_without_matplotlib_are_one_line(run, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, out, err = run("reproduce", "s2-figures", "-o", tmp_path / "new")
-    assert (code, out, err) == (2, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
+    assert (code, out, err) == (1, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
     assert not (tmp_path / "new").exists()

@@ -285,7 +285,7 @@ def test_means_are_shown_with_few_digits():
 )
 def test_wrong_names_and_options(run, tmp_path, args, message):
     code, out, err = run("reproduce", *args, "-o", tmp_path / "new")
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.startswith(f"svelto: {message}")
     assert not (tmp_path / "new").exists()
 
@@ -297,7 +297,7 @@ def test_missing_data_are_one_line(run, tmp_path, monkeypatch, experiment):
 
     monkeypatch.setattr(datasets, "load", load)
     code, out, err = run("reproduce", experiment, "-o", tmp_path)
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.endswith("is nowhere\n")
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []

@@ -420,7 +420,7 @@ def test_ctrl_c_keeps_what_is_finished(small, monkeypatch, tmp_path):
 )
 def test_wrong_names_and_options(run, tmp_path, args, message):
     code, out, err = run("reproduce", *args, "-o", tmp_path / "new")
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.startswith(f"svelto: {message}")
     assert not (tmp_path / "new").exists()
 
@@ -433,7 +433,7 @@ def test_missing_data_are_one_line(run, tmp_path, monkeypatch, experiment):
     for module in (s3, _s3_lists, _s3_trace):
         monkeypatch.setattr(module, "load_parts", load)
     code, out, err = run("reproduce", experiment, "-o", tmp_path)
-    assert (code, out) == (2, b"")
+    assert (code, out) == (1, b"")
     assert err.endswith("is nowhere\n")
     assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []
@@ -444,7 +444,7 @@ def test_without_matplotlib_nothing_is_started(run, monkeypatch, tmp_path, exper
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     code, out, err = run("reproduce", experiment, "-o", tmp_path / "new")
-    assert (code, out, err) == (2, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
+    assert (code, out, err) == (1, b"", 'svelto: The figure needs matplotlib: pip install "svelto[plot]"\n')
     assert not (tmp_path / "new").exists()
 
 

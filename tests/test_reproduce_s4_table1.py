@@ -292,7 +292,7 @@ def _dealt(codes, n_folds, outer):
 def test_wrong_options_are_told(arguments, message, tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["reproduce", *arguments, "-o", str(tmp_path)])
-    assert ended.value.code == 2
+    assert ended.value.code == 1
     assert message in capsys.readouterr().err
 
 

@@ -171,10 +171,7 @@ def test_a_command_wins_over_a_file_of_its_name(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["gone.py"],
-            "gone.py: there is no such script, and no such command (demo, info, predict, bench, export, reproduce).",
-        ),
+        (["gone.py"], f"gone.py: there is no such script, and no such command ({', '.join(cli.COMMANDS)})."),
         (["-m"], "-m needs the name of a module: python -m svelto -m MODULE [ARGS...]."),
         (["locked.py"], "locked.py: Permission denied."),
         (["-m", "this"], f"SVELTO_ISA is 'mmx'; this CPU and build offer {', '.join(_core.available_levels())}."),

@@ -4,6 +4,7 @@ from svelto import datasets
 from svelto.accelerate import accelerate
 from svelto.distance_bounds import register_bound
 from svelto.estimator import Accelerated
+from svelto.io.saved import load
 from svelto.machine import KernelMachine
 from svelto.patching import patch_sklearn, patched, unpatch_sklearn
 from svelto.path_tree import PathTree, path_tree
@@ -29,6 +30,7 @@ __all__ = [
     "__version__",
     "accelerate",
     "datasets",
+    "load",
     "patch_sklearn",
     "patched",
     "path_tree",

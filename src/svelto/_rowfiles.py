@@ -313,8 +313,11 @@ def compact_extra(X: Rows, n_features: int) -> Rows:
 
 
 @contextlib.contextmanager
-def write_atomically(path: PathName) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path` that takes its place when the block ends without an error."""
+def write_atomically(path: PathName, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """Open a temporary file beside `path` that takes its place when the block ends without an error.
+
+    With `durable` its bytes are on the disk before it does, so that not even a power cut leaves half of it.
+    """
     target = Path(os.path.realpath(path))
     if target.exists() and not stat.S_ISREG(target.stat().st_mode) and not target.is_dir():
         # A pipe or a device such as /dev/null cannot be replaced, and there is nothing to protect.
@@ -330,12 +333,27 @@ def write_atomically(path: PathName) -> Iterator[BinaryIO]:
         # Not tempfile: its files are private (0600), results should follow the user's umask.
         with open(temporary, "xb") as file:
             yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         if target.exists():
             shutil.copymode(target, temporary)
         os.replace(temporary, target)
+        if durable:
+            _sync_folder(target.parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name in a folder lasting; where a system has no such thing, the name is there all the same."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def write_results(
@@ -349,15 +367,31 @@ def write_results(
     """
     predictions = np.asarray(predictions)
     columns = None if probabilities is None else np.column_stack([predictions, probabilities])
+    if columns is not None and file_format == "npy" and columns.dtype.kind != "f":
+        raise ValueError("An NPY file holds no text beside numbers, and the labels are text. Write .csv, or use -b 0.")
     if file_format == "npy":
         np.save(file, predictions if columns is None else columns, allow_pickle=False)
         return
     comma, header = ("," if file_format == "csv" else " "), ""
     if columns is None:
-        body = "".join([f"{value:.17g}\n" for value in predictions.tolist()])
+        # A regressor may have several outputs.
+        rows = (predictions[:, None] if predictions.ndim == 1 else predictions).tolist()
+        body = "".join([comma.join([_word(value, ".17g") for value in row]) + "\n" for row in rows])
     else:
-        names = [label if isinstance(label, str) else f"{label:.17g}" for label in np.asarray(labels).tolist()]
+        names = [_word(label, ".17g") for label in np.asarray(labels).tolist()]
         header = ("label," if file_format == "csv" else "labels ") + comma.join(names) + "\n"
         digits = ".17g" if file_format == "csv" else "g"
-        body = "".join([comma.join([format(value, digits) for value in row]) + "\n" for row in columns.tolist()])
-    file.write((header + body).encode("ascii"))
+        body = "".join(
+            [
+                comma.join([_word(label, digits), *(format(value, digits) for value in row)]) + "\n"
+                for label, row in zip(predictions.tolist(), np.asarray(probabilities).tolist(), strict=True)
+            ]
+        )
+    file.write((header + body).encode())
+
+
+def _word(label: Any, digits: str) -> str:
+    """A label in text: a number, or a word with quotes where it needs them."""
+    if not isinstance(label, str):
+        return format(float(label) if isinstance(label, bool) else label, digits)
+    return f'"{label.replace(chr(34), chr(34) * 2)}"' if any(c in label for c in ' ,"\n\r') else label

@@ -1,7 +1,7 @@
-"""The command line: `svelto demo`, `info`, `predict`, `bench`, `export`, `reproduce`.
+"""The command line: `svelto demo`, `info`, `predict`, `accelerate`, `bench`, `export`, `reproduce`.
 
 Arguments in, one call, text out. Results go to stdout or to the file of `-o`, everything else to stderr. Exit codes: 0,
-2 for anything wrong with the arguments or files (one line, no traceback), 130 after Ctrl-C.
+1 for files and values that are wrong (one line, no traceback), 2 for wrong usage, 130 after Ctrl-C.
 
 typer and rich come with the extra [cli] and are imported by `main`, so that importing this module never fails. (No
 postponed annotations here: typer reads those of the functions inside `_build_app`, where its name is a local one.)
@@ -19,35 +19,34 @@ import numpy as np
 from scipy import sparse
 
 import svelto
-from svelto._rowfiles import FORMATS, format_of, write_atomically, write_results
+from svelto._rowfiles import FORMATS, RowFile, format_of, write_atomically, write_results
 from svelto._typing import Rows
+from svelto.accelerate_command import add_accelerate
 from svelto.bench_command import add_bench
+from svelto.cli_saved import check_probabilities, open_saved, saved_answers, saved_facts, saved_rows
+from svelto.export_command import add_export
+from svelto.io.file import is_svelto_file
 from svelto.model_rows import rows_for
 
-COMMANDS = ("demo", "info", "predict", "bench", "export", "reproduce")
+COMMANDS = ("demo", "info", "predict", "accelerate", "bench", "export", "reproduce")
 HELP = """Fast prediction with trained kernel machines.
 
 `python -m svelto SCRIPT [ARGS...]` and `python -m svelto -m MODULE [ARGS...]` run a program of yours with the SVMs of
 scikit-learn predicting through svelto. A script with the name of a command needs its folder: ./demo
 """
 MISSING_EXTRA = 'The command line needs typer and rich: pip install "svelto[cli]"'
-PREDICT_HELP = f"""Predict rows with a LIBSVM model, as svm-predict does.
+PREDICT_HELP = f"""Predict rows with a LIBSVM model, as svm-predict does, or with a svelto file.
 
 Without -o the predictions go to stdout and the accuracy to stderr; with -o OUT the predictions go to OUT and the
 accuracy to stdout. OUT appears only when it is complete. The suffix .npy or .csv of OUT chooses its format; any other
-name gets svm-predict's text. With -b 1 the first column is the label of highest probability, the others are the
-probabilities in the order of the 'labels' line.
+name gets svm-predict's text. With -b 1 the first column is the label of highest probability (svelto file: the label
+without -b 1), the others are the probabilities in the order of the 'labels' line. --json prints one JSON object: the
+predictions (unless -o takes them), and the accuracy.
 
 DATA is {", ".join(FORMATS)}, by its suffix or by --format, compressed with bz2, xz or gzip if you like. LIBSVM text may
 have fewer features than the model (what is missing is zero), or more: those count as zero in every support vector, as
 for svm-predict; --strict-width makes them an error. Other formats must have exactly the model's features, and no label
 column.
-"""
-EXPORT_HELP = """Write a LIBSVM model as one C header: tables and loops, for C99 and C++, nothing to link but -lm.
-
-Without --method the whole sum over support vectors is written. With another method DATA holds rows like those to come
-(labels are not looked at); the model is accelerated on them first. --agreement none writes a stage alone. The header's
-numbers are compared with the predictor's on DATA, or on the support vectors.
 """
 REPRODUCE_HELP = """Run an experiment of a paper again and write its table or figure as Markdown, JSON and PNG into DIR.
 
@@ -61,7 +60,8 @@ Each data set's result is written as soon as it is there.
 NOISE_MODEL = """Prob. model for test data: target value = predicted value + z,
 z: Laplace distribution e^(-|z|/sigma)/(2sigma),sigma=%g"""
 INTERRUPTED = 130
-UNREADABLE = 2
+UNREADABLE = 1
+USAGE = 2
 
 
 class RowFormat(StrEnum):
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         import typer  # noqa: F401
     except ImportError:
         print(MISSING_EXTRA, file=sys.stderr)
-        sys.exit(UNREADABLE)
+        sys.exit(USAGE)
     _build_app()(args=None if argv is None else list(argv), prog_name="svelto")
 
 
@@ -108,7 +108,7 @@ def _build_app() -> Any:
 
             run_demo(rows, seed)
 
-    model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file.")
+    model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file, or svelto file.")
 
     as_json = typer.Option("--json", help="As JSON.")
 
@@ -136,6 +136,7 @@ def _build_app() -> Any:
         quiet: Annotated[bool, no_messages] = False,
         row_format: Annotated[RowFormat | None, data_format] = None,
         strict_width: Annotated[bool, no_wider] = False,
+        in_json: Annotated[bool, as_json] = False,
         n_jobs: Annotated[int | None, threads] = None,
     ) -> None:
         with _one_line_errors():
@@ -148,11 +149,13 @@ def _build_app() -> Any:
                 probability=bool(probability),
                 quiet=quiet,
                 strict_width=strict_width,
+                as_json=in_json,
                 n_jobs=n_jobs,
             )
 
+    add_accelerate(app, model_file, data_format, threads, RowFormat, _one_line_errors)
     add_bench(app, data_format, threads, RowFormat, _one_line_errors)
-    _add_export(app, model_file, data_format, threads)
+    add_export(app, model_file, data_format, threads, RowFormat, _one_line_errors)
 
     one_set = typer.Option("--only", metavar="NAME", help="Only this data set; may be repeated.")
     n_splits = typer.Option(
@@ -205,55 +208,6 @@ def _build_app() -> Any:
     return app
 
 
-def _add_export(app: Any, model_file: Any, data_format: Any, threads: Any) -> None:
-    import typer
-
-    header_file = typer.Option("--c", metavar="OUT.h", help="The C header to write.")
-    prefix = typer.Option("--name", help="Prefix of all names in the header; default: the file's name.")
-    number_type = typer.Option("--dtype", help="float32, int16 or int8, of large tables.")
-    chosen_method = typer.Option("-m", "--method", metavar="METHOD", help="Method to accelerate with first.")
-    share = typer.Option("--agreement", help="Share of labels that must agree; 'none': one stage answers every row.")
-    units = typer.Option("--size", min=1, help="Hinges, leaves or basis vectors of the stage; default: the method's.")
-    flash = typer.Option("--max-bytes", min=1, help="Most bytes of tables.")
-    draws = typer.Option("--seed", min=0, help="Seed of all draws.")
-
-    @app.command(help=EXPORT_HELP)  # type: ignore[untyped-decorator]
-    def export(
-        *,
-        model: Annotated[Path, model_file],
-        data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Rows like those to come.")] = None,
-        c: Annotated[Path, header_file],
-        name: Annotated[str | None, prefix] = None,
-        dtype: Annotated[str, number_type] = "float32",
-        method: Annotated[str, chosen_method] = "exact",
-        agreement: Annotated[str, share] = "0.999",
-        size: Annotated[int | None, units] = None,
-        max_bytes: Annotated[int | None, flash] = None,
-        row_format: Annotated[RowFormat | None, data_format] = None,
-        as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
-        seed: Annotated[int, draws] = 0,
-        n_jobs: Annotated[int | None, threads] = None,
-    ) -> None:
-        from svelto.cli_export import export_file
-
-        with _one_line_errors():
-            export_file(
-                model,
-                data,
-                c,
-                name=name,
-                dtype=dtype,
-                method=method,
-                agreement=agreement,
-                size=size,
-                max_bytes=max_bytes,
-                file_format=None if row_format is None else row_format.value,
-                as_json=as_json,
-                seed=seed,
-                n_jobs=n_jobs,
-            )
-
-
 @contextlib.contextmanager
 def _one_line_errors() -> Iterator[None]:
     """Turn what a user can cause into one line on stderr and an exit code."""
@@ -291,6 +245,8 @@ def _spinner(what: str, quiet: bool = False) -> Iterator[None]:
 
 def describe(path: Path, *, as_json: bool = False) -> list[str]:
     """Say what a model file holds, one aligned ``name  value`` line for each fact, or all of them as JSON."""
+    if is_svelto_file(path):
+        return _fact_lines(saved_facts(path), as_json)
     machine = svelto.KernelMachine.from_libsvm(path)
     vectors = machine.support_vectors
     facts: dict[str, object] = {
@@ -319,7 +275,13 @@ def describe(path: Path, *, as_json: bool = False) -> list[str]:
             "features": machine.n_features,
             "bytes in memory": _n_bytes(machine),
         }
-        return [json.dumps({**facts, **numbers}, default=str)]
+        facts |= numbers
+    return _fact_lines(facts, as_json)
+
+
+def _fact_lines(facts: dict[str, Any], as_json: bool) -> list[str]:
+    if as_json:
+        return [json.dumps(facts, default=str)]
     width = max(len(name) for name in facts)
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]
 
@@ -342,28 +304,60 @@ def predict_file(
     probability: bool = False,
     quiet: bool = False,
     strict_width: bool = False,
+    as_json: bool = False,
     n_jobs: int | None = None,
 ) -> None:
     """Read, predict, write; see `svelto predict --help`."""
+    if is_svelto_file(model):
+        with _spinner("reading", quiet):
+            saved = open_saved(model, n_jobs)
+            if probability:
+                check_probabilities(saved, model)
+            X, rows = saved_rows(saved, data, file_format)
+        regression = hasattr(saved, "machine") and saved.machine.task == "regression"
+        _tell(lambda: saved_answers(saved, X, probability), rows, regression, output, quiet, as_json)
+        return
     with _spinner("reading", quiet):
         machine = svelto.KernelMachine.from_libsvm(model)
         _check_probability(machine, model, probability)
         machine, X, rows = rows_for(machine, data, file_format, strict_width=strict_width)
-    if probability and machine.noise_scale is not None and not quiet:
+    if probability and machine.noise_scale is not None and not (quiet or as_json):
         print(NOISE_MODEL % machine.noise_scale, file=sys.stdout if output is not None else sys.stderr)
     if machine.platt is not None and not (probability or quiet):
         print("The model can give probabilities; -b 1 writes them.", file=sys.stderr)
+    regression = machine.task == "regression"
+    _tell(lambda: _answers(machine, X, probability, n_jobs), rows, regression, output, quiet, as_json)
 
+
+def _tell(answer: Any, rows: RowFile, regression: bool, output: Path | None, quiet: bool, as_json: bool) -> None:
+    """Predict, write, and say how good it was."""
     with contextlib.ExitStack() as stack:
         # Opened first: a target that cannot be written is better told before the work than after it.
         file = sys.stdout.buffer if output is None else stack.enter_context(write_atomically(output))
-        with _spinner(f"predicting {X.shape[0]:,} rows", quiet):
-            predictions, probabilities, labels = _answers(machine, X, probability, n_jobs)
-        write_results(file, "libsvm" if output is None else format_of(output), predictions, probabilities, labels)
+        with _spinner(f"predicting {rows.X.shape[0]:,} rows", quiet):
+            predictions, probabilities, labels = answer()
+        if output is not None or not as_json:
+            write_results(file, "libsvm" if output is None else format_of(output), predictions, probabilities, labels)
         file.flush()
-    if rows.y is not None and not quiet:
-        for line in _summary(machine.task == "regression", predictions, rows.y):
+    if as_json:
+        facts: dict[str, Any] = {"rows": len(predictions)}
+        if output is None:
+            facts["predictions"] = np.asarray(predictions).tolist()
+            if probabilities is not None:
+                facts |= {"labels": np.asarray(labels).tolist(), "probabilities": probabilities.tolist()}
+        if rows.y is not None and len(rows.y):
+            facts |= _scores(regression, predictions, rows.y)
+        print(json.dumps(facts))
+    elif rows.y is not None and not quiet:
+        for line in _summary(regression, predictions, rows.y):
             print(line, file=sys.stderr if output is None else sys.stdout)
+
+
+def _scores(regression: bool, predictions: Any, y: Any) -> dict[str, Any]:
+    """The accuracy, or the mean squared error, for JSON."""
+    if not regression:
+        return {"accuracy": float(np.mean(np.asarray(predictions) == y))}
+    return {"mean_squared_error": float(np.mean((np.asarray(predictions, dtype=np.float64) - y) ** 2))}
 
 
 def _check_probability(machine: svelto.KernelMachine, model: Path, probability: bool) -> None:

@@ -10,9 +10,9 @@ from typing import Any, Final
 from svelto._progress import steps
 from svelto._typing import Rows
 from svelto.accelerate import accelerate
-from svelto.machine import KernelMachine
+from svelto.cli_saved import open_machine, open_saved, saved_rows
+from svelto.io.file import is_svelto_file
 from svelto.model_rows import rows_for
-from svelto.predictor import Predictor
 
 # What --size sets.
 SIZES: Final = {"hinges": "n_hinges", "taylor_tree": "max_leaves", "reduced_set": "n_basis"}
@@ -42,21 +42,27 @@ def read_predictor(
     model: Path,
     data: Path | None,
     *,
-    method: str,
+    method: str | None,
     agreement: str,
     size: int | None,
     file_format: str | None,
     seed: int,
     n_jobs: int | None,
-) -> tuple[Predictor, Rows | None]:
-    """The one place where a model path becomes a predictor; and the rows of DATA, if there are any."""
+) -> tuple[Any, Rows | None]:
+    """The one place where a model path becomes what can be exported; and the rows of DATA, if there are any."""
     share = _share(agreement)
     if size is not None and method not in SIZES:
-        raise ValueError(f"--size belongs to --method {', '.join(SIZES)}; the method is {method!r}.")
+        raise ValueError(f"--size belongs to --method {', '.join(SIZES)}; the method is {method or 'exact'!r}.")
+    if method is None and is_svelto_file(model):
+        found = open_saved(model, n_jobs)
+        if not hasattr(found, "export_c"):
+            raise ValueError(f"{model} holds a {type(found).__name__}; expected a predictor or a SVMTreeClassifier.")
+        return found, None if data is None else saved_rows(found, data, file_format)[0]
+    method = method or "exact"
     if data is None and method != "exact":
         raise ValueError(f"--method {method} learns from rows: add DATA, a file of rows like those to come.")
     with steps("reading"):
-        machine, X = KernelMachine.from_libsvm(model), None
+        machine, X = open_machine(model), None
         if data is not None:
             machine, X, _ = rows_for(machine, data, file_format)
     if method == "exact":

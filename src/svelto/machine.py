@@ -19,7 +19,7 @@ Invariant: a `KernelMachine` that exists is consistent: lengths agree, every num
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, Final, Literal, TypeAlias
 
@@ -113,6 +113,15 @@ class KernelMachine:
         self.__dict__.update(state)
         _freeze(self)  # a pickle forgets that its arrays were read-only
 
+    @classmethod
+    def _on(cls, parts: dict[str, Any], *, read_values: bool) -> KernelMachine:
+        """A machine on read-only arrays of the internal dtypes, which are neither copied nor (all of them) read."""
+        machine = object.__new__(cls)
+        for part in fields(cls):
+            object.__setattr__(machine, part.name, parts.get(part.name, part.default))
+        _check(machine, read_values=read_values)
+        return machine
+
     # -- sources ---------------------------------------------------------------------------------------------
 
     @classmethod
@@ -203,6 +212,12 @@ class KernelMachine:
 
         write_model(self, path)
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a svelto file, which `svelto.load` reads; see `docs/file-format.md`."""
+        from svelto.io.saved import save
+
+        save(self, path)
+
     # -- shape -----------------------------------------------------------------------------------------------
 
     @property
@@ -287,7 +302,7 @@ def _freeze(machine: KernelMachine) -> None:
         put("support_vectors", _read_only(np.array(vectors, dtype=np.float64, order="C", ndmin=2)))
 
 
-def _check(machine: KernelMachine) -> None:
+def _check(machine: KernelMachine, *, read_values: bool = True) -> None:
     """Refuse arrays that contradict each other, naming both numbers."""
     dual_coef, intercept = machine.dual_coef, machine.intercept
     if dual_coef.ndim != 2 or intercept.ndim != 1:
@@ -299,10 +314,12 @@ def _check(machine: KernelMachine) -> None:
     n_vectors = vectors.shape[0] if hasattr(vectors, "shape") else len(vectors)
     if n_vectors != n_sv:
         raise ValueError(f"dual_coef covers {n_sv} support vectors, but {n_vectors} support vectors are given.")
-    _check_finite("dual_coef", dual_coef)
+    if read_values:
+        _check_finite("dual_coef", dual_coef)
     _check_finite("intercept", intercept)
     if machine.kernel.has_native_code:
-        _check_finite("support_vectors", vectors.data if sparse.issparse(vectors) else vectors)
+        if read_values:
+            _check_finite("support_vectors", vectors.data if sparse.issparse(vectors) else vectors)
         if vectors.ndim != 2 or vectors.shape[1] == 0:
             raise ValueError(f"support_vectors has shape {vectors.shape}; expected (n_sv, n_features).")
         _check_width(machine, int(vectors.shape[1]))

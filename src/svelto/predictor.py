@@ -221,6 +221,24 @@ class Predictor:
         """
         return self._engine.work(self._query(X), self.n_jobs)
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a svelto file: no pickle, checked on load, mapped by all processes that open it.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write; an older one is replaced when the new one is complete. `svelto.load` reads it.
+
+        Raises
+        ------
+        NotImplementedError
+            For kernels that are Python functions and transformers other than scikit-learn's standard, min-max and
+            max-abs scalers; nothing is written then. Such predictors can be pickled.
+        """
+        from svelto.io.saved import save
+
+        save(self, path)
+
     def export_c(
         self,
         path: str | PathLike[str],

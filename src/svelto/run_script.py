@@ -18,7 +18,7 @@ from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from typing import NoReturn
 
-from svelto.cli import COMMANDS, UNREADABLE
+from svelto.cli import COMMANDS, USAGE
 from svelto.cli import main as command_line
 from svelto.patching import patch_sklearn
 
@@ -120,4 +120,4 @@ def _patch() -> None:
 
 def _leave(message: str) -> NoReturn:
     print(f"svelto: {message}", file=sys.stderr)
-    sys.exit(UNREADABLE)
+    sys.exit(USAGE)

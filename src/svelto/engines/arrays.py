@@ -28,6 +28,12 @@ def aligned(values: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     return result
 
 
+def as_aligned(values: np.ndarray[Any, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """The array itself where native code can read it as it is, otherwise an aligned copy."""
+    ready = values.dtype == dtype and values.flags.c_contiguous and values.ctypes.data % 64 == 0
+    return values if ready else aligned(values, dtype)
+
+
 def padded_width(d: int) -> int:
     """Width of a row of d floats, rounded up to whole lanes."""
     return -(-d // _core.TREE_LANES) * _core.TREE_LANES

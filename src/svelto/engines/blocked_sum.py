@@ -51,6 +51,8 @@ FEW_FEATURES: Final = 8
 LARGEST_NUMBER: Final = 1e15
 # What a pickle keeps beside the machine.
 KEPT: Final = ("_order", "_form", "lists", "enabled", "share")
+# Of the lists, what is a number.
+LISTS_NUMBERS: Final = ("n_lists", "n_chunks", "n_levels", "check_cost")
 PAIR_NAMES: Final = {code: name for name, code in PAIR_CODES.items()}
 # Fewer panels than this leave nothing to stop early.
 LEAST_PANELS: Final = 16

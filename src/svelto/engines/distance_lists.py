@@ -119,7 +119,7 @@ class DistanceLists:
             self.n_lists_ = len(self.firsts_)
             self._weights = np.array(expand_rows(machine, machine.dual_coef))
             self.order_, self.distance_ = _rank(machine, self.firsts_)
-            self._fields = self._pack()
+            self._fields = {**self._pack(), **self._sums()}
         self._native = _core.DistanceLists(self._fields)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -234,10 +234,9 @@ class DistanceLists:
             assert machine.n_support is not None
             fields["sv_class"] = np.repeat(np.arange(machine.n_classes, dtype=np.int32), machine.n_support)
         add_scaling(fields, machine)
-        self._add_sums(fields)
         return fields
 
-    def _add_sums(self, fields: dict[str, Any]) -> None:
+    def _sums(self) -> dict[str, Any]:
         """What is left behind every position: sums of positive and of negative weights, apart."""
         machine = self.machine
         n_sv, n_rows, n_scores = machine.n_sv, machine.dual_coef.shape[0], machine.n_scores
@@ -257,7 +256,7 @@ class DistanceLists:
                     left = np.append(np.cumsum((part * factor)[::-1])[::-1], 0.0)
                     total[at, score, sign] = left[0]
                     rest[at, taking_part, rows, sign] = left[taking_part + 1]
-        fields["rest"], fields["total"], fields["last"] = rest, total, last
+        return {"rest": rest, "total": total, "last": last}
 
     def _rows_of(self, score: int, vectors: IntArray) -> Any:
         """The row of `dual_coef` that holds each vector's weight in a score."""

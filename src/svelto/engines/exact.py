@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -134,12 +134,24 @@ class ExactEngine:
 
     def _single_pairs(self) -> tuple[str, ...]:
         """Forms of the float32 tier, cheapest first."""
-        forms = {"rbf": ("dot", "sq_diff"), "exponential": ("sq_diff",), "laplacian": ("abs_diff",)}
-        return forms.get(self.machine.kernel.name, ("dot",))
+        return single_pairs(self.machine.kernel.name)
 
     def _grouping(self) -> Grouping | None:
         """Another order of the packed vectors; None for the usual one."""
         return None
+
+    @classmethod
+    def from_packed(
+        cls, machine: KernelMachine, precision: Precision, fields: dict[str, Any], tiers: tuple[str, str], bound: float
+    ) -> Self:
+        """An engine on arrays that were packed before, as a file has them: nothing is tried, nothing copied."""
+        engine = cls.__new__(cls)
+        engine.machine, engine.precision, engine.level = machine, precision, instruction_level()
+        engine.uses_postings = fields["use_postings"]
+        engine.first_tier, engine.score_tier = tiers
+        engine.score_bound = bound
+        engine._fields, engine._native = fields, _core.Engine(fields, engine.level)
+        return engine
 
     # Native objects are made again from the machine: nothing but the machine needs to be stored.
     def __getstate__(self) -> dict[str, Any]:
@@ -229,6 +241,12 @@ class ExactEngine:
         for start in range(0, X.shape[0], step):
             part = X if X.shape[0] <= step else X[start : start + step]
             yield start, as_floats(part)
+
+
+def single_pairs(kernel: str) -> tuple[str, ...]:
+    """Forms in which a kernel's float32 tier may compute distances, cheapest first."""
+    forms = {"rbf": ("dot", "sq_diff"), "exponential": ("sq_diff",), "laplacian": ("abs_diff",)}
+    return forms.get(kernel, ("dot",))
 
 
 def _check_outcome(outcome: Outcome, X: Rows, start: int) -> None:

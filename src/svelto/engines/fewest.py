@@ -107,20 +107,31 @@ class FewestEvaluations:
                 "method='bounded' stops when the label is certain; this machine is a regressor and has no labels. Use "
                 "method='exact'."
             )
-        width = int(machine.support_vectors.shape[1]) if machine.kernel.has_native_code else 0
-        self.machine = machine
-        self._bound = bound_of(machine.kernel, width)
+        self._read_machine(machine)
         if bound == "projection" and not self._bound.positive_definite:
             raise ValueError(
                 f"bound='projection' needs a positive definite kernel; {machine.kernel} was registered with "
                 "positive_definite=False. Use bound='references'."
             )
+        with _core.PlainArithmetic(), np.errstate(all="ignore"):
+            self._method = self._build(bound, n_references, X, check_random_state(random_state))
+
+    def _read_machine(self, machine: KernelMachine) -> None:
+        width = int(machine.support_vectors.shape[1]) if machine.kernel.has_native_code else 0
+        self.machine = machine
+        self._bound = bound_of(machine.kernel, width)
         self._whole = _values_machine(machine)
         self.build_evaluations_ = 0
         with _core.PlainArithmetic(), np.errstate(all="ignore"):
             self._vectors = _plain_vectors(machine)
             self._in_range = _in_range(machine, machine.support_vectors)
-            self._method = self._build(bound, n_references, X, check_random_state(random_state))
+
+    @classmethod
+    def on(cls, machine: KernelMachine) -> FewestEvaluations:
+        """Ready but for its bounds, which a file has."""
+        made = cls.__new__(cls)
+        made._read_machine(machine)
+        return made
 
     @property
     def bound_(self) -> str:

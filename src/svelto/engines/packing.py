@@ -61,37 +61,12 @@ def pack_machine(
     grouping : Grouping, optional
         Groups whose members stand in another order; default `group_vectors`.
     """
-    kernel = machine.kernel
-    linear = kernel.name == "linear"
+    linear = machine.kernel.name == "linear"
     grouping = group_vectors(machine) if grouping is None else grouping
-    fields: Fields = {
-        "kernel": KERNEL_CODES[kernel.name],
-        "rule": RULE_CODES["sign" if machine.task == "outlier" else machine.rule],
-        "layout": LAYOUT_CODES[grouping.layout],
-        "d": machine.support_vectors.shape[1],
-        "n_sv": machine.n_sv,
-        "n_scores": machine.n_scores,
-        "n_classes": machine.n_classes,
-        "break_ties": breaks_ties(machine),
-        "has_f32": single_pair is not None and not use_postings and not linear,
-        "use_postings": use_postings,
-        "abs_cols": grouping.abs_cols,
-        "coef0": kernel.coef0,
-        "degree": kernel.degree,
-        "gamma": kernel.gamma,
-        "n_rows": machine.dual_coef.shape[0],
-        "is_grouped": machine.is_grouped,
-        "intercept": machine.intercept,
-        "coef_sum": _coef_sums(machine),
-        "vector_norm": _largest_norm(machine.support_vectors),
-        "coef_total": float(np.abs(machine.dual_coef).sum(axis=1).max()),
-        "dual_coef": np.ascontiguousarray(machine.dual_coef),
-    }
-    if machine.is_grouped:
-        assert machine.n_support is not None
-        fields["class_start"] = np.concatenate([[0], np.cumsum(machine.n_support)]).astype(np.int32)
-    add_scaling(fields, machine)
-    _add_reference_vectors(fields, machine)
+    fields = machine_fields(machine, grouping.layout, grouping.abs_cols, single_pair, use_postings=use_postings)
+    fields["coef_sum"] = _coef_sums(machine)
+    fields["vector_norm"] = _largest_norm(machine.support_vectors)
+    fields["coef_total"] = float(np.abs(machine.dual_coef).sum(axis=1).max())
     if linear:
         _add_linear(fields, machine)
         return fields
@@ -102,6 +77,40 @@ def pack_machine(
     if fields["has_f32"]:
         assert single_pair is not None
         _add_single_panels(fields, machine, grouping, single_pair)
+    return fields
+
+
+def machine_fields(
+    machine: KernelMachine, layout: str, abs_cols: int, single_pair: str | None, *, use_postings: bool
+) -> Fields:
+    """What `_core.Engine` reads of a machine as it is: numbers, and its own arrays, without looking at their values."""
+    kernel = machine.kernel
+    linear = kernel.name == "linear"
+    fields: Fields = {
+        "kernel": KERNEL_CODES[kernel.name],
+        "rule": RULE_CODES["sign" if machine.task == "outlier" else machine.rule],
+        "layout": LAYOUT_CODES[layout],
+        "d": machine.support_vectors.shape[1],
+        "n_sv": machine.n_sv,
+        "n_scores": machine.n_scores,
+        "n_classes": machine.n_classes,
+        "break_ties": breaks_ties(machine),
+        "has_f32": single_pair is not None and not use_postings and not linear,
+        "use_postings": use_postings,
+        "abs_cols": abs_cols,
+        "coef0": kernel.coef0,
+        "degree": kernel.degree,
+        "gamma": kernel.gamma,
+        "n_rows": machine.dual_coef.shape[0],
+        "is_grouped": machine.is_grouped,
+        "intercept": machine.intercept,
+        "dual_coef": np.ascontiguousarray(machine.dual_coef),
+    }
+    if machine.is_grouped:
+        assert machine.n_support is not None
+        fields["class_start"] = np.concatenate([[0], np.cumsum(machine.n_support)]).astype(np.int32)
+    add_scaling(fields, machine)
+    _add_reference_vectors(fields, machine)
     return fields
 
 
@@ -178,7 +187,7 @@ def _add_reference_vectors(fields: Fields, machine: KernelMachine) -> None:
     fields["is_csr"] = machine.has_sparse_vectors
     if machine.has_sparse_vectors:
         fields["vector_start"] = vectors.indptr.astype(np.int64)
-        fields["vector_columns"] = vectors.indices.astype(np.int32)
+        fields["vector_columns"] = vectors.indices.astype(np.int32, copy=False)
         fields["vectors"] = np.ascontiguousarray(vectors.data)
     else:
         fields["vectors"] = np.ascontiguousarray(vectors)
@@ -198,9 +207,7 @@ def _add_layout(fields: Fields, suffix: str, grouping: Grouping, dtype: Any, wid
     """Groups and weights of one precision; returns the packed positions."""
     positions, start, n_panels = positions_of(grouping.members, width)
     n_cols = len(coef)
-    by_column = n_cols <= FEW_COLUMNS
-    pad = 64 // np.dtype(dtype).itemsize
-    padded = 0 if by_column else -(-n_cols // pad) * pad
+    by_column, padded = column_layout(n_cols, dtype)
     if by_column:
         weights = np.zeros((n_cols, n_panels * width), dtype=dtype)
         weights[:, positions] = coef
@@ -215,6 +222,13 @@ def _add_layout(fields: Fields, suffix: str, grouping: Grouping, dtype: Any, wid
     fields["n_panels" + suffix] = n_panels
     fields["weights" + suffix] = aligned(weights)
     return positions
+
+
+def column_layout(n_cols: int, dtype: Any) -> tuple[bool, int]:
+    """Whether weights lie column by column, and the columns with padding where they do not."""
+    by_column = n_cols <= FEW_COLUMNS
+    pad = 64 // np.dtype(dtype).itemsize
+    return by_column, 0 if by_column else -(-n_cols // pad) * pad
 
 
 def panel_array(vectors: np.ndarray[Any, Any], positions: Any, n_panels: int, width: int) -> np.ndarray[Any, Any]:

@@ -175,9 +175,7 @@ class ProjectionBounds:
     def _prepare(self, sums: ScoreSums, inner: FloatArray, errors: FloatArray, gram: FloatArray) -> None:
         """Tables for each stop: the lengths of what is left of the w_p, and how far everything may be off."""
         T, n_sv, r = self._factor, self.machine.n_sv, len(self.basis)
-        stops = [min(LEAST_BLOCK, r)]
-        while stops[-1] < r:
-            stops.append(min(stops[-1] + max(LEAST_BLOCK, int(BLOCK_SHARE * stops[-1])), r))
+        stops = looks(r)
         self._starts, self._stops = [0, *stops[:-1]], stops
         at = np.array(stops) - 1
         rounding = 4.0 * (r + 8) * UNIT
@@ -232,6 +230,14 @@ class _Rows:
     def keep(self, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
         for name, array in vars(self).items():
             setattr(self, name, array[chosen])
+
+
+def looks(n_basis: int) -> list[int]:
+    """Numbers of vectors after which the bounds are looked at."""
+    stops = [min(LEAST_BLOCK, n_basis)]
+    while stops[-1] < n_basis:
+        stops.append(min(stops[-1] + max(LEAST_BLOCK, int(BLOCK_SHARE * stops[-1])), n_basis))
+    return stops
 
 
 def basis_limit(machine: KernelMachine) -> int:

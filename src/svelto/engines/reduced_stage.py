@@ -9,7 +9,7 @@ score its own unit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, TreeOptions
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods, oracle_rows
+from svelto.scaling import Scaling
 
 # Share of the oracle rows that coefficients are fitted to; the others show the error.
 FIT_SHARE: Final = 0.67
@@ -81,6 +82,14 @@ class ReducedSet:
 
     def __post_init__(self) -> None:
         self._engine = ExactEngine(self.reduced, "float32")
+
+    @classmethod
+    def on(cls, machine: KernelMachine, engine: ExactEngine, unit: FloatArray, error_map: TaylorTree | None) -> Self:
+        """The stage on an engine that was packed before."""
+        stage = cls.__new__(cls)
+        stage.machine, stage.reduced, stage.unit, stage.error_map = machine, engine.machine, unit, error_map
+        stage._engine = engine
+        return stage
 
     @property
     def n_basis(self) -> int:
@@ -192,15 +201,7 @@ def build_error_map(X: FloatArray, rows: FloatArray, relative: FloatArray, seed:
     relative : ndarray of shape (m,)
         Size of the error there, in any unit; `TaylorTree.scores` gives error scales in the same.
     """
-    machine = KernelMachine(
-        kernel=Kernel("linear"),
-        support_vectors=np.zeros((1, X.shape[1])),
-        dual_coef=np.zeros((1, 1)),
-        intercept=np.zeros(1),
-        task="regression",
-        rule="value",
-        n_features=X.shape[1],
-    )
+    machine = map_machine(X.shape[1])
     options = TreeOptions(leaf_size=MAP_LEAF_SIZE, fit="taylor")
     tree = build_taylor_tree(
         machine, X, options, lambda points: np.zeros((len(points), 1)), with_errors=False, seed=seed, n_jobs=n_jobs
@@ -210,6 +211,20 @@ def build_error_map(X: FloatArray, rows: FloatArray, relative: FloatArray, seed:
     base, growth = error_scales(relative[:, None], ones, trace.sq_dist, trace.leaf, tree.n_leaves)
     reach = reaches(trace.sq_dist, trace.leaf, tree.n_leaves).astype(np.float32)
     return TaylorTree(machine, {**tree.arrays, "base": base, "growth": growth, "reach": reach})
+
+
+def map_machine(d: int, scaling: Scaling | None = None) -> KernelMachine:
+    """The machine of a map: it has no score of its own, only the scaling of rows."""
+    return KernelMachine(
+        kernel=Kernel("linear"),
+        support_vectors=np.zeros((1, d)),
+        dual_coef=np.zeros((1, 1)),
+        intercept=np.zeros(1),
+        task="regression",
+        rule="value",
+        n_features=d,
+        scaling=scaling,
+    )
 
 
 def _scaled(error_map: TaylorTree, machine: KernelMachine) -> TaylorTree:

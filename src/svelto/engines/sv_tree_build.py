@@ -95,7 +95,7 @@ def _grown(
     parts = []
     for grown, scores in zip(trees, groups, strict=True):
         tree = replace(grown, column=_renumbered(grown.column, used))
-        own = machine if len(scores) == machine.n_scores else _score_machine(machine, vectors)
+        own = machine if len(scores) == machine.n_scores else score_machine(machine, vectors)
         bare = Trust(*(np.full(tree.constant.shape, v) for v in (1.0, -np.inf, np.inf)))
         part = ValueTree(own, vectors, tree, bare, material.shift, material.stored)
         trust = _trust(part, material, scores, n_jobs)
@@ -164,7 +164,7 @@ def _standard(features: FloatArray) -> tuple[FloatArray, FloatArray]:
     return features.mean(axis=0), np.where(sd > 0.0, sd, 1.0)
 
 
-def _score_machine(machine: KernelMachine, vectors: Any) -> KernelMachine:
+def score_machine(machine: KernelMachine, vectors: Any) -> KernelMachine:
     """The kernel and scaling of a machine, with one score that is a value."""
     n = n_rows_of(vectors)
     return KernelMachine(

@@ -6,6 +6,7 @@ nearest training row. Training costs a neighbour search and thousands of small S
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
@@ -435,3 +436,15 @@ class LocalSVC(LocalClassifier):
             "kernel_values": float(support[machines].sum(axis=1).mean()),
             "one_class": float((svms[machines] == 0).all(axis=1).mean()),
         }
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a svelto file, which `svelto.load` reads; see `docs/file-format.md`.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write. It holds the training rows: answers and `partial_fit` need them.
+        """
+        from svelto.io.saved import save
+
+        save(self, path)

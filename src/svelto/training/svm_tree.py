@@ -379,6 +379,18 @@ class SVMTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         check_is_fitted(self, "classes_")
         return as_text(self.nodes_)
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a svelto file, which `svelto.load` reads; see `docs/file-format.md`.
+
+        Parameters
+        ----------
+        path : str or path
+            File to write. `tail_` of the loaded tree is the predictor that answers for the tail.
+        """
+        from svelto.io.saved import save
+
+        save(self, path)
+
     def export_c(
         self,
         path: str | PathLike[str],
