@@ -273,6 +273,24 @@ def test_ctrl_c_returns_the_best_so_far(clock, small_sample, monkeypatch):
     assert svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1).report.method == "exact"
 
 
+def test_an_interrupted_search_says_so_where_its_promise_fails_too(clock, small_sample, monkeypatch):
+    clock.update(hinges=2.0)
+    find, calls = Workshop.find, []
+
+    def interrupted(self, options, next_stage):
+        calls.append(options)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return find(self, options, next_stage)
+
+    monkeypatch.setattr(Workshop, "find", interrupted)
+    monkeypatch.setattr(Search, "_certified", lambda self, workshop, found, method: None)
+    report = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1).report
+    assert report.method == "exact"
+    assert "interrupted" in report.details["chosen by"]
+    assert "the promise of the fastest could not be shown" in report.details["chosen by"]
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_batches(batch_size, small_sample):
     fast = svelto.accelerate(SVM, X, agreement=0.99, batch_size=batch_size, random_state=0, n_jobs=1)

@@ -12,15 +12,20 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 from sklearn.svm import SVC
 
 from svelto.cli import main
-from svelto.suite import own, rivals
+from svelto.suite import measure as suite_measure
+from svelto.suite import own, rivals, row_form
 from svelto.suite import run as suite_run
+from svelto.suite.contender import Contender
 from svelto.suite.figures import best_single, is_below, is_surely_below, over_best, ratio
-from svelto.suite.machines import MACHINES, SETS, files_of, load_machine
+from svelto.suite.machines import MACHINES, SETS, files_of, load_machine, make_case
+from svelto.suite.markdown import table
 from svelto.suite.measure import CONTENDERS
+from svelto.suite.readme import into_readme
 from svelto.suite.summary import summary
 
 N_TRAIN, N_TEST = 300, 240
@@ -291,6 +296,43 @@ def test_what_other_code_packages_or_settings_measured_is_measured_again(given, 
     assert len(quick_measure) == 10
 
 
+def test_other_data_or_another_computer_is_measured_again(given, capsys, quick_measure, monkeypatch, tmp_path):
+    folder = tmp_path / "own data"
+    folder.mkdir()
+    for file in given[1].iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    given = ("--data", folder, *given[2:])
+    call(capsys, *given)
+    call(capsys, *given)
+    assert len(quick_measure) == 2
+    with (folder / "svmguide1.t").open("a") as file:
+        file.write("1 1:20 2:30\n")
+    call(capsys, *given)
+    assert len(quick_measure) == 4
+    here = suite_run.surroundings()
+    for i, (fact, other) in enumerate((("cpu", "another"), ("cores", 1000), ("instruction_level", "none"))):
+        monkeypatch.setattr(suite_run, "surroundings", lambda fact=fact, other=other: {**here, fact: other})
+        call(capsys, *given)
+        assert len(quick_measure) == 6 + 2 * i
+    monkeypatch.setattr(suite_run, "surroundings", lambda: {**here, "instruction_level": "none", "commit": "other"})
+    call(capsys, *given)  # what a commit changes is told by the code's stamp
+    assert len(quick_measure) == 10
+
+
+def test_what_is_written_into_the_readme_meanwhile_stays(given, capsys, quick_measure, monkeypatch, tmp_path):
+    readme, counted = tmp_path / "README.md", suite_run.measure
+    readme.write_text(README)
+
+    def measure(*args):
+        readme.write_text(README.replace("before", "edited"))
+        return counted(*args)
+
+    monkeypatch.setattr(suite_run, "measure", measure)
+    assert call(capsys, *given, "--readme", readme)[0] == 0
+    assert readme.read_text().startswith("# Name\n\nedited\n")
+    assert "old" not in readme.read_text()
+
+
 def test_interruption_leaves_a_page_of_what_is_done(given, capsys, quick_measure, monkeypatch, tmp_path):
     counted = suite_run.measure
 
@@ -337,10 +379,21 @@ def test_preparing_measures_and_writes_nothing(given, capsys, quick_measure, mon
     assert not (tmp_path / "page.md").exists()
 
 
+def test_preparing_says_who_is_missing(data, capsys, monkeypatch, tmp_path):
+    def build(case, name, built, key):
+        return "not installed" if name == "LightGBM" else SimpleNamespace()
+
+    monkeypatch.setattr(suite_measure, "_build", build)
+    code, _, err = call(capsys, "--data", data, "--results", tmp_path, "--only", "svmguide1 default", "--prepare")
+    assert code == 0
+    assert "LightGBM: not installed" in err
+    assert err.count("not installed") == 1
+
+
 def test_pages_alone_and_a_trial_of_its_own(given, capsys, quick_measure, tmp_path):
     page = tmp_path / "page.md"
     code, out, err = call(capsys, *given, "--pages")
-    assert (code, out.count("svmguide1")) == (2, 0)
+    assert (code, out.count("svmguide1")) == (1, 0)
     assert "holds no results yet" in err
     assert call(capsys, *given, "--only", "svmguide1 tuned")[0] == 0
     assert call(capsys, "--results", given[3], "--pages", "--markdown", page)[0] == 0
@@ -396,6 +449,42 @@ def test_a_broken_promise_is_told_from_chance(wrong, below, surely):
     assert (is_below(record), is_surely_below(record)) == (True, True)
 
 
+def test_only_the_significant_count_has_a_target():
+    plain, sure, *_ = summary([record_of(wrong=11) for _ in range(4)])
+    assert plain.measured.startswith("4 of 4")
+    assert (plain.target, plain.met) == ("", None)
+    assert sure.measured == "0 of 4"
+    assert sure.target == "by chance at most about 0.2; with probability 95% at most 1"
+    assert sure.met is True
+    assert summary([record_of(wrong=40) for _ in range(4)])[1].met is False
+
+
+def origin_of(**facts):
+    place = {"cpu": "one", "cores": 2, "instruction_level": "avx2", "system": "Linux", "python": "3.12", "versions": {}}
+    return {"environment": {**place, "commit": "aaaa", **facts}, "code": "0123", "data": {}}
+
+
+def test_the_readme_tells_all_computers_and_how_many_machines_are_missing():
+    records = [{**record_of(), "dataset": name, "kind": kind, **origin_of()} for name, kind in MACHINES]
+    text = into_readme(README, records, "the command", None, None)
+    assert "one, 2 threads, avx2, commit aaaa; `the command`" in text
+    assert "Measured:" not in text
+    records = [*records[:1], {**records[1], **origin_of(cpu="two", commit="bbbb")}, {**records[2], "n_sv": 10}]
+    text = into_readme(README, records, "the command", None, None)
+    first, second, third = (f"{record['dataset']} {record['kind']}" for record in records)
+    assert re.search(f"^- {first}, {third}: one, .*commit aaaa, code 0123", text, re.M)
+    assert re.search(f"^- {second}: two, .*commit bbbb, code 0123", text, re.M)
+    assert f"Measured: 3 of the suite's {len(MACHINES)} machines; 2 of them have 1,000 support vectors" in text
+
+
+def test_reasons_of_many_lines_stay_in_their_cell():
+    reason = suite_measure._failure("intelex", RuntimeError("first\n\n  second | third\n" + 50 * "and so on "))
+    assert reason.startswith("failed: RuntimeError: first second | third and so on")
+    assert len(reason) <= suite_measure.REASON_LETTERS
+    assert reason.endswith("...")
+    assert table(("a", "b"), [["x", "first\nsecond | third"]]).splitlines()[2:] == ["| x | first second / third |"]
+
+
 # -- contenders -----------------------------------------------------------------------------------------------------
 
 
@@ -417,6 +506,109 @@ def test_as_few_components_as_are_good_enough():
     X = np.arange(4000.0)[:, None]
     assert rivals._enough_components(Model, X, y) == 300
     assert rivals._enough_components(Model, X[:400], y[:400]) == 100  # no more than half of the rows
+
+
+def case_of(n_classes, form, tmp_path):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(500, 6)) * (rng.random((500, 6)) < [1.0, 1.0, 0.3, 0.3, 0.3, 0.3])
+    y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.1) * (n_classes > 2)
+    X = sparse.csr_matrix(X) if form == "csr" else X
+    return make_case("made", X[:300], y[:300], X[300:], y[300:], C=1.0, gamma=0.3, folder=tmp_path)
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_machine_is_the_same_in_both_forms(n_classes, form, tmp_path):
+    case = case_of(n_classes, form, tmp_path)
+    for other in ("dense", "csr"):
+        model = row_form.svc_in_form(case.svc, other)
+        assert (model is case.svc) == (form == other)
+        rows = row_form.asked_rows(case, other)
+        assert sparse.issparse(rows) == (other == "csr")
+        np.testing.assert_array_equal(model.predict(rows), case.labels)
+        np.testing.assert_allclose(
+            model.decision_function(rows), case.svc.decision_function(case.X_test), rtol=0, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("wanted", ["dense", "csr"])
+@pytest.mark.parametrize("name", ["SVC.predict", "intelex", "Nystroem + LinearSVC"])
+def test_rivals_get_the_faster_form_chosen_on_training_rows(name, wanted, monkeypatch, tmp_path):
+    if name == "intelex":
+        pytest.importorskip("sklearnex")
+    case = case_of(2, "csr", tmp_path)
+    as_form, shown, before_choice = row_form.as_form, [], []
+
+    def seen(X, form):
+        shown.append(X)
+        return as_form(X, form)
+
+    def faster(forms, ask):
+        for form in forms:
+            ask(form)
+        before_choice.extend(shown)
+        return wanted
+
+    monkeypatch.setattr(row_form, "fastest", faster)
+    monkeypatch.setattr(row_form, "as_form", seen)
+    found = rivals.RIVALS[name](case)
+    assert {"dense": "dense rows", "csr": "CSR rows"}[wanted] in found.note
+    assert sparse.issparse(found.rows) == (wanted == "csr")
+    assert np.mean(found.with_threads(1)(found.rows) == case.labels) > 0.9
+    assert before_choice
+    train, test = (rows_of(X) for X in (case.X_train, case.X_test))
+    assert train.isdisjoint(test)
+    for X in before_choice:  # support vectors and Nystroem's sample are training rows too
+        assert rows_of(X) <= train
+
+
+def rows_of(X):
+    X = X.toarray() if sparse.issparse(X) else X
+    return {row.tobytes() for row in X.astype(np.float32)}
+
+
+def test_rows_that_would_be_too_large_stay_sparse(monkeypatch, tmp_path):
+    case = case_of(2, "csr", tmp_path)
+    monkeypatch.setattr(row_form, "MOST_DENSE_BYTES", 8 * 300 * 6 - 1)
+    assert row_form.faster_form(case, None) == "csr"  # nobody is asked
+    assert "CSR rows" in rivals.build_svc(case).note
+
+
+def test_models_of_other_settings_are_not_taken(monkeypatch, tmp_path):
+    case = case_of(2, "dense", tmp_path)
+    monkeypatch.setattr(rivals, "COMPONENTS", (20,))
+    assert rivals.build_nystroem(case).note.startswith("20 components")
+    monkeypatch.setattr(rivals, "COMPONENTS", (30,))
+    assert rivals.build_nystroem(case).note.startswith("30 components")
+    assert len(list(tmp_path.glob("made-*-nystroem-*.joblib"))) == 2
+
+
+@pytest.mark.parametrize("calls", [0, 1, 4, 12])  # labels, and times: the first call, a further one, within rounds
+def test_a_rival_that_fails_while_it_predicts_is_a_gap(calls, monkeypatch, tmp_path):
+    case, left = case_of(2, "dense", tmp_path), [calls]
+
+    def fails(rows):
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("out of\nluck")
+        return np.zeros(rows.shape[0], int)
+
+    def build(case, name, built, key):
+        if name in ("SVC.predict", "exact"):
+            return Contender(name, case.X_test, lambda n_threads: case.svc.predict, 1, 0.0)
+        return Contender(name, case.X_test, lambda n_threads: fails, 1, 0.0) if name == "intelex" else "left out"
+
+    monkeypatch.setattr(suite_measure, "_build", build)
+    record = suite_measure.measure(case, 2, tmp_path, "key", lambda step: None)
+    assert record["gaps"]["intelex"] == "failed: RuntimeError: out of luck"
+    assert [line["name"] for line in record["lines"]] == ["SVC.predict", "exact"]
+    assert all(len(line["cells"]) == 4 for line in record["lines"])
+    json.dumps(record, allow_nan=False)
+
+
+def test_a_method_of_our_own_that_fails_is_no_gap():
+    with pytest.raises(RuntimeError, match="own mistake"):
+        suite_measure._failure("exact", RuntimeError("own mistake"))
 
 
 def test_lightgbm_answers_with_labels(data, monkeypatch, tmp_path):

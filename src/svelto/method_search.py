@@ -396,7 +396,8 @@ class Search:
         best = self.best
         if finished is None:
             finished = best.finish()
-            reason = "the promise of the fastest could not be shown; an exact method answers"
+            unproved = "the promise of the fastest could not be shown; an exact method answers"
+            reason = f"{reason}; {unproved}" if reason else unproved  # an interrupted search stays one
         assert finished is not None  # exact methods need no proof
         engine, report = finished
         if best.method in EXACT and not self._fits(best.trial):

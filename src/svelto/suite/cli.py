@@ -40,15 +40,15 @@ class Files:
 
 def bench_suite(request: Request, files: Files, *, as_json: bool) -> None:
     """Measure, print, write; see `svelto bench --help`."""
+    code_stamp()  # it is kept: what is hashed is the code at the start, whatever is written while this runs
     named = {"markdown": files.markdown, "html": files.html, "readme": files.readme}
     for file in (*named.values(), files.json_file):  # told before the work, not after it
         if file is not None and not file.parent.is_dir():
             raise ValueError(f"{file}: the folder {file.parent} does not exist. Create it, or write somewhere else.")
     if files.readme is not None and request.quick:
         raise ValueError("--readme takes the figures of a whole run, not those of a trial. Leave out --quick.")
-    before = files.readme.read_text(encoding="utf-8") if files.readme is not None else ""
     if files.readme is not None:
-        into_readme(before, [], "", None, None)
+        into_readme(files.readme.read_text(encoding="utf-8"), [], "", None, None)
     if as_json or request.prepare:
         outcome = run(request, lambda step: print(step, file=sys.stderr, flush=True), lambda record: None)
     else:
@@ -59,7 +59,7 @@ def bench_suite(request: Request, files: Files, *, as_json: bool) -> None:
             raise Interrupted("interrupted; what was trained and built by then is kept.")
         return
     if outcome.records:
-        _write(outcome, command_of(request, named), files, as_json=as_json, quick=request.quick, readme=before)
+        _write(outcome, command_of(request, named), files, as_json=as_json, quick=request.quick)
     if outcome.interrupted:
         n = len(outcome.records)
         raise Interrupted(f"interrupted; {n} machine{'s' * (n != 1)} measured. The same command goes on from there.")
@@ -95,7 +95,7 @@ def document(outcome: Outcome, command: str) -> dict[str, Any]:
     }
 
 
-def _write(outcome: Outcome, command: str, files: Files, *, as_json: bool, quick: bool, readme: str) -> None:
+def _write(outcome: Outcome, command: str, files: Files, *, as_json: bool, quick: bool) -> None:
     records, missing = outcome.records, outcome.missing
     written = []
     picture = None if files.markdown is None else files.markdown.with_suffix(".svg")
@@ -106,14 +106,15 @@ def _write(outcome: Outcome, command: str, files: Files, *, as_json: bool, quick
     if files.html is not None:
         write_text(files.html, html_page(records, command, missing, quick=quick))
         written.append(files.html)
-    if files.readme is not None:
-        seen = [None if file is None else _from(files.readme, file) for file in (files.markdown, picture)]
-        write_text(files.readme, into_readme(readme, records, command, *seen))
-        written.append(files.readme)
     whole = document(outcome, command)
     if files.json_file is not None:
         write_text(files.json_file, json.dumps(whole, indent=1, allow_nan=False) + "\n")
         written.append(files.json_file)
+    if files.readme is not None:
+        seen = [None if file is None else _from(files.readme, file) for file in (files.markdown, picture)]
+        text = files.readme.read_text(encoding="utf-8")  # only now: somebody may have edited it during the run
+        write_text(files.readme, into_readme(text, records, command, *seen))
+        written.append(files.readme)
     if as_json:
         print(json.dumps(whole, allow_nan=False))
     else:

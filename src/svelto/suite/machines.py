@@ -128,6 +128,16 @@ def lies_in(folder: Path, name: str) -> bool:
     return all(any((folder / (file + suffix)).is_file() for suffix in SUFFIXES) for file in files_of(name))
 
 
+def file_marks(folder: Path, name: str) -> dict[str, list[int]]:
+    """Size and time of change of each file of a data set: they tell that data has changed without reading it."""
+    found = {}
+    for file in files_of(name):
+        path = next(path for suffix in SUFFIXES if (path := folder / (file + suffix)).is_file())
+        about = path.stat()
+        found[path.name] = [about.st_size, about.st_mtime_ns]
+    return found
+
+
 def split_dataset(name: str) -> Parts:
     """Training and test part, in the set's natural form (CSR where fewer than a fifth of the values are stored)."""
     bunch = datasets.load(name)

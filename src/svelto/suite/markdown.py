@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from svelto.reproduce._common import environment_text
@@ -64,15 +64,13 @@ def page(records: Sequence[Record], command: str, missing: Sequence[str], *, pic
 
 def origin(records: Sequence[Record], command: str) -> str:
     """The command, the computer, the code."""
-    groups: dict[str, list[str]] = {}
-    for record in records:
-        groups.setdefault(f"{environment_text(record['environment'])}, code {record['code']}", []).append(title(record))
+    groups = by_origin(records)
     if len(groups) == 1:
         (text,) = groups
         told = f"Command: `{command}`. Machine: {text}."
     else:
         told = f"Command: `{command}`, in several runs.\n\n"
-        told += "\n".join(f"- {', '.join(names)}: {text}." for text, names in groups.items())
+        told += origin_list(groups)
     busy = [
         f"{title(r)} {r['other_load_while_timing']:.2f}"
         for r in records
@@ -81,6 +79,19 @@ def origin(records: Sequence[Record], command: str) -> str:
     if busy:
         told += f"\n\n**Busy machine**: cores that others kept busy while times were taken: {', '.join(busy)}."
     return told
+
+
+def by_origin(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Names of machines by the computer, the packages and the code that they were measured with."""
+    groups: dict[str, list[str]] = {}
+    for record in records:
+        groups.setdefault(f"{environment_text(record['environment'])}, code {record['code']}", []).append(title(record))
+    return groups
+
+
+def origin_list(groups: Mapping[str, Sequence[str]]) -> str:
+    """A line for each origin."""
+    return "\n".join(f"- {', '.join(names)}: {text}." for text, names in groups.items())
 
 
 def method() -> str:
@@ -97,7 +108,9 @@ def method() -> str:
         "Labels are compared on all test rows. Times are medians of interleaved rounds, ratios are formed within "
         f"rounds. *All*: all test rows in one call, at most {BATCH_ROWS:,}; who would take longer than "
         f"{LONGEST_CALL:g} s gets as many rows as take that long, and its time is one of a row. Conversion to the form "
-        "that a rival reads fastest is not timed. Sizes are those of the pickle (onnxruntime: ONNX file, LightGBM: its "
+        "that a rival reads fastest is not timed; SVC.predict, intelex and Nystroem get dense or CSR rows, by what was "
+        "faster for many training rows in a call, and in that form single rows too. "
+        "Sizes are those of the pickle (onnxruntime: ONNX file, LightGBM: its "
         "text). Building and training times are of the run that built or trained, two threads; single methods and "
         "rivals are kept from run to run; *busy*: others kept the computer busy meanwhile. sv_tree is left out: it is "
         "for kernels that take long to evaluate."
@@ -175,4 +188,9 @@ def _gaps(missing: Sequence[str]) -> str:
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Markdown table; every column but the first is aligned to the right."""
     lines = [titles, ["---", *["---:"] * (len(titles) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(_cell(cell) for cell in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Without what would end a cell or a row."""
+    return " ".join(text.split()).replace("|", "/")

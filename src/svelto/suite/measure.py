@@ -22,7 +22,7 @@ from svelto.suite.contender import Contender
 from svelto.suite.machines import Case
 from svelto.suite.own import SINGLES, build_own
 from svelto.suite.rivals import RIVALS
-from svelto.suite.timing import batch_call, interleave, thread_count, timed
+from svelto.suite.timing import Measure, batch_call, interleave, thread_count, timed
 
 Record: TypeAlias = dict[str, Any]
 Tell: TypeAlias = Callable[[str], None]
@@ -34,6 +34,8 @@ BATCH_ROWS: Final = 20_000
 LONGEST_CALL: Final = 0.4
 # Rows that show how long a row takes; a sample has at least as many.
 PILOT_ROWS: Final = 200
+# Letters of a reason that stands in a table.
+REASON_LETTERS: Final = 160
 # (batch, threads) of the cells; None: all rows in one call.
 CELLS: Final = ((None, 1), (1, 2), (100, 2), (None, 2))
 
@@ -42,7 +44,9 @@ def prepare(case: Case, built: Path, key: str, tell: Tell) -> None:
     """Train and build all that can be kept."""
     for name in (*RIVALS, *SINGLES):
         tell(name)
-        _build(case, name, built, key)
+        found = _build(case, name, built, key)
+        if isinstance(found, str):
+            tell(f"{name}: {found}")
 
 
 def measure(case: Case, rounds: int, built: Path, key: str, tell: Tell) -> Record:
@@ -67,7 +71,8 @@ def measure(case: Case, rounds: int, built: Path, key: str, tell: Tell) -> Recor
         What JSON can hold.
     """
     started, load = perf_counter(), OtherLoad()
-    contenders, gaps = [], {}
+    contenders: list[Contender] = []
+    gaps: dict[str, str] = {}
     for name in CONTENDERS:
         tell(f"building {name}")
         found = _build(case, name, built, key)
@@ -80,11 +85,15 @@ def measure(case: Case, rounds: int, built: Path, key: str, tell: Tell) -> Recor
         warnings.simplefilter("ignore")  # rivals' own
         tell("labels")
         for contender in contenders:
-            lines[contender.name] = _answers(case, contender)
+            try:
+                lines[contender.name] = _answers(case, contender)
+            except Exception as error:
+                gaps[contender.name] = _failure(contender.name, error)
         timing = OtherLoad()
         for n_threads in THREADS:
             tell(f"timing on {n_threads} thread{'s' * (n_threads > 1)}")
-            for name, cells in _times(contenders, n_threads, rounds).items():
+            able = [contender for contender in contenders if contender.name not in gaps]
+            for name, cells in _times(able, n_threads, rounds, gaps).items():
                 lines[name]["cells"] += cells
     machine = case.machine
     return {
@@ -97,7 +106,7 @@ def measure(case: Case, rounds: int, built: Path, key: str, tell: Tell) -> Recor
         "n_test": n_rows_of(case.X_test),
         "form": "csr" if case.is_sparse else "dense",
         "rounds": rounds,
-        "lines": [lines[contender.name] for contender in contenders],
+        "lines": [lines[contender.name] for contender in contenders if contender.name not in gaps],
         "gaps": gaps,
         "other_load": load.cores(),
         "other_load_while_timing": timing.cores(),
@@ -114,15 +123,24 @@ def _build(case: Case, name: str, built: Path, key: str) -> Contender | str:
             warnings.simplefilter("ignore")
             return RIVALS[name](case)
     except ImportError as error:
-        return "not installed" if isinstance(error, ModuleNotFoundError) else f"not available: {error}"
+        return "not installed" if isinstance(error, ModuleNotFoundError) else in_one_line(f"not available: {error}")
     except (ValueError, NotImplementedError) as error:
-        if name in RIVALS:
-            return f"failed: {type(error).__name__}: {error}"
-        return str(error)
+        return _failure(name, error) if name in RIVALS else in_one_line(str(error))
     except Exception as error:
-        if name not in RIVALS:  # our own mistake is to be seen
-            raise
-        return f"failed: {type(error).__name__}: {error}"
+        return _failure(name, error)
+
+
+def _failure(name: str, error: Exception) -> str:
+    """What the table says of a rival that failed; our own mistake is to be seen."""
+    if name not in RIVALS:
+        raise error
+    return in_one_line(f"failed: {type(error).__name__}: {error}")
+
+
+def in_one_line(text: str) -> str:
+    """A reason that fits into a table: without line breaks, and not too long."""
+    text = " ".join(text.split())
+    return text if len(text) <= REASON_LETTERS else text[: REASON_LETTERS - 3].rstrip() + "..."
 
 
 def _answers(case: Case, contender: Contender) -> Record:
@@ -144,22 +162,29 @@ def _answers(case: Case, contender: Contender) -> Record:
     }
 
 
-def _times(contenders: list[Contender], n_threads: int, rounds: int) -> dict[str, list[Record]]:
-    """Cells of every contender at a number of threads."""
+def _times(contenders: list[Contender], n_threads: int, rounds: int, gaps: dict[str, str]) -> dict[str, list[Record]]:
+    """Cells of every contender at a number of threads; one that fails goes to `gaps`."""
     batches = [batch for batch, threads in CELLS if threads == n_threads]
-    measures, sizes = {}, {}
+    measures: dict[str, Measure] = {}
+    sizes: dict[tuple[str, int | None], int] = {}
     with thread_count(n_threads, n_threads):
         for contender in contenders:
-            predict = contender.with_threads(n_threads)
-            rows = _affordable(predict, contender.rows)
-            n = n_rows_of(rows)
-            for batch in batches:
-                cell = (contender.name, batch)
-                measures[f"{contender.name} {batch}"] = timed(batch_call(predict, rows, batch or n))
-                sizes[cell] = min(batch or n, n)
+            name = contender.name
+            try:
+                predict = contender.with_threads(n_threads)
+                rows = _affordable(predict, contender.rows)
+                n = n_rows_of(rows)
+                for batch in batches:
+                    call = timed(batch_call(predict, rows, batch or n))
+                    measures[f"{name} {batch}"] = _or_gap(name, call, gaps)
+                    sizes[name, batch] = min(batch or n, n)
+            except Exception as error:
+                gaps[name] = _failure(name, error)
         seconds = interleave(measures, rounds)
-    found: dict[str, list[Record]] = {contender.name: [] for contender in contenders}
+    found: dict[str, list[Record]] = {contender.name: [] for contender in contenders if contender.name not in gaps}
     for (name, batch), n in sizes.items():
+        if name in gaps:
+            continue
         each = 1e6 * seconds[f"{name} {batch}"][1] / n
         found[name].append(
             {
@@ -171,6 +196,20 @@ def _times(contenders: list[Contender], n_threads: int, rounds: int) -> dict[str
             }
         )
     return found
+
+
+def _or_gap(name: str, measure: Measure, gaps: dict[str, str]) -> Measure:
+    """The measure, until its contender fails: then that is a gap, and the others go on."""
+
+    def careful() -> tuple[float, float]:
+        if name not in gaps:
+            try:
+                return measure()
+            except Exception as error:
+                gaps[name] = _failure(name, error)
+        return np.nan, np.nan
+
+    return careful
 
 
 def _affordable(predict: Callable[[Any], Any], rows: Any) -> Any:

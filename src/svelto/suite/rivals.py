@@ -1,12 +1,13 @@
 """What a user would pick instead: the machine itself, two faster runtimes for it, and two models that need no machine.
 
-Rivals get what helps them: float32 rows, rows made dense, the best block length; conversion is not timed. Models are
-trained on the training rows alone, once, and kept beside the machines. A rival that is not installed raises
-ImportError, which is a gap in the table.
+Rivals get what helps them: float32 rows, dense or CSR rows by what is faster, the best block length; conversion is not
+timed. Models are trained on the training rows alone, once, and kept beside the machines. A rival that is not installed
+raises ImportError, which is a gap in the table.
 """
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Callable
 from functools import cache
@@ -26,8 +27,20 @@ from sklearn.svm import LinearSVC
 
 from svelto._typing import Rows
 from svelto.reproduce._common import OtherLoad
+from svelto.reproduce._measure import Form, as_form
 from svelto.suite.contender import Contender, Predict
 from svelto.suite.machines import SEED, Case, draw, kept
+from svelto.suite.pair_vote import TRIAL_ROWS as BLOCK_ROWS
+from svelto.suite.row_form import (
+    IN_WORDS,
+    asked_rows,
+    can_be_dense,
+    faster_form,
+    natural_form,
+    nystroem_in_form,
+    svc_in_form,
+    training_rows,
+)
 
 # Nystroem: how many components are tried, on how many training rows, a quarter of them held out. The smallest number
 # is taken whose accuracy there is within the margin of the best.
@@ -35,30 +48,34 @@ COMPONENTS: Final = (100, 300, 1000)
 TRIAL_ROWS: Final = 8_000
 MARGIN: Final = 0.002
 TREES: Final = 200
+# intelex: rows of the small machines that show in which form it is faster.
+FORM_TRAIN: Final = 2_000
 
 
 def build_svc(case: Case) -> Contender:
     """The model itself; it has one thread."""
+    form = faster_form(case, lambda form: svc_in_form(case.svc, form).predict)
+    model = svc_in_form(case.svc, form)
     return Contender(
         "SVC.predict",
-        case.X_test,
-        lambda n_threads: case.svc.predict,
-        len(pickle.dumps(case.svc)),
+        asked_rows(case, form),
+        lambda n_threads: model.predict,
+        len(pickle.dumps(model)),
         case.fit_seconds,
-        note="one thread",
-        labels=case.labels,
+        note=f"one thread, {IN_WORDS[form]}",
+        labels=case.labels if model is case.svc else None,
     )
 
 
 def build_intelex(case: Case) -> Contender:
     """scikit-learn-intelex; its threads are set by `timing.thread_count`."""
-    trained = train_intelex(case)
+    form = _intelex_form(case)
+    trained = train_intelex(case, form)
     model = trained.model
-    note = f"own training, {len(model.support_):,} support vectors, float32"
-    rows = case.X_test.astype(np.float32)
+    note = f"own training, {len(model.support_):,} support vectors, float32, {IN_WORDS[form]}"
     return Contender(
         "intelex",
-        rows,
+        asked_rows(case, form, np.float32),
         lambda n_threads: model.predict,
         len(pickle.dumps(model)),
         trained.seconds,
@@ -67,21 +84,42 @@ def build_intelex(case: Case) -> Contender:
     )
 
 
-def train_intelex(case: Case) -> Trained:
+def train_intelex(case: Case, form: Form | None = None) -> Trained:
     """The same SVC, trained again on float32 rows: oneDAL cannot take over another model of many classes.
 
-    The class is imported by name; scikit-learn itself stays as it is.
+    The form of the rows is that of the case where none is given.
     """
+    form = natural_form(case) if form is None else form
+    name = f"{case.key}-intelex{version('scikit-learn-intelex')}-{form}-timed"
+    trained = _trained(case.folder, name, lambda: _fit_intelex(case, case.X_train, case.y_train, form))
+    _check_intelex(trained.model)
+    return trained
+
+
+def _intelex_form(case: Case) -> Form:
+    """The faster form, by two small machines: oneDAL ties a model to the form that it was trained on."""
+    X, y = draw(case.X_train, case.y_train, FORM_TRAIN)
+
+    def predict_in(form: Form) -> Predict:
+        model = _fit_intelex(case, X, y, form)
+        _check_intelex(model)
+        predict: Predict = model.predict
+        return predict
+
+    return faster_form(case, predict_in, np.float32)
+
+
+def _fit_intelex(case: Case, X: Rows, y: NDArray[Any], form: Form) -> Any:
+    """Train; the class is imported by name, so that scikit-learn itself stays as it is."""
     from sklearnex.svm import SVC as IntelexSVC  # noqa: N811 - the same name as scikit-learn's
 
-    def train() -> Any:
-        model = IntelexSVC(C=case.parameters["C"], gamma=case.parameters["gamma"])
-        return model.fit(case.X_train.astype(np.float32), case.y_train)
+    model = IntelexSVC(C=case.parameters["C"], gamma=case.parameters["gamma"])
+    return model.fit(as_form(X.astype(np.float32), form), y)
 
-    trained = _trained(case.folder, f"{case.key}-intelex{version('scikit-learn-intelex')}-timed", train)
-    if not hasattr(trained.model, "_onedal_estimator"):
+
+def _check_intelex(model: Any) -> None:
+    if not hasattr(model, "_onedal_estimator"):
         raise ImportError("scikit-learn-intelex falls back to scikit-learn here")
-    return trained
 
 
 def build_onnxruntime(case: Case) -> Contender:
@@ -91,10 +129,11 @@ def build_onnxruntime(case: Case) -> Contender:
 
     from svelto.suite.onnx_machine import OnnxMachine, write_model
 
+    rows = _dense(case.X_test, np.float32)
+    trial = _dense(training_rows(case, BLOCK_ROWS), np.float32)  # the block's length is chosen on them
     started = perf_counter()
     nbytes = len(write_model(case.machine).SerializeToString())
-    rows = _dense(case.X_test, np.float32)
-    made = cache(lambda n_threads: OnnxMachine(case.machine, n_threads, rows))
+    made = cache(lambda n_threads: OnnxMachine(case.machine, n_threads, trial))
     block = made(2).block
     seconds = perf_counter() - started
     note = f"float32, blocks of {block} rows{', rows made dense' if case.is_sparse else ''}"
@@ -109,17 +148,19 @@ def build_nystroem(case: Case) -> Contender:
         return make_pipeline(sampled, LinearSVC(C=case.parameters["C"], random_state=SEED))
 
     def train() -> tuple[Pipeline, int]:
-        X = _dense(case.X_train, np.float64)
+        X = _dense(case.X_train, np.float64) if can_be_dense(case.X_train) else case.X_train
         chosen = _enough_components(make, *draw(X, case.y_train, TRIAL_ROWS))
         return make(chosen).fit(X, case.y_train), chosen
 
-    trained = _trained(case.folder, f"{case.key}-nystroem-sklearn{sklearn.__version__}", train)
-    model, chosen = trained.model
-    note = f"{chosen} components{', rows made dense' if case.is_sparse else ''}; threads of its BLAS"
-    rows = _dense(case.X_test, np.float64)
+    settings = _stamp(COMPONENTS, TRIAL_ROWS, MARGIN, SEED)
+    trained = _trained(case.folder, f"{case.key}-nystroem-{settings}-sklearn{sklearn.__version__}", train)
+    whole, chosen = trained.model
+    form = faster_form(case, lambda form: nystroem_in_form(whole, form).predict)
+    model = nystroem_in_form(whole, form)
+    note = f"{chosen} components, {IN_WORDS[form]}; threads of its BLAS"
     return Contender(
         "Nystroem + LinearSVC",
-        rows,
+        asked_rows(case, form),
         lambda n_threads: model.predict,
         len(pickle.dumps(model)),
         trained.seconds,
@@ -147,7 +188,8 @@ def build_lightgbm(case: Case) -> Contender:
 
     # One model for all machines of a data set: its name must not hold their parameters.
     data = case.key.rsplit("-", 1)[1]
-    trained = _trained(case.folder, f"{case.name}-{data}-lightgbm{version('lightgbm')}", train)
+    name = f"{case.name}-{data}-lightgbm{version('lightgbm')}-{_stamp(TREES, SEED)}"
+    trained = _trained(case.folder, name, train)
     booster, classes = trained.model.booster_, np.asarray(trained.model.classes_)
 
     def with_threads(n_threads: int) -> Predict:
@@ -196,6 +238,11 @@ def _trained(folder: Path | None, name: str, train: Callable[[], Any]) -> Traine
         return model, perf_counter() - started, load.cores()
 
     return Trained(*kept(folder, name, make))
+
+
+def _stamp(*settings: Any) -> str:
+    """A few letters that change with the settings a model is trained with."""
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
 
 
 def _dense(X: Rows, dtype: Any) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from svelto.suite.machines import MACHINES, SETS, lies_in, load_machine, setting
+from svelto.suite.machines import MACHINES, SETS, file_marks, lies_in, load_machine, setting
 from svelto.suite.measure import Record, measure, prepare
 from svelto.suite.store import Store, code_stamp, surroundings
 
@@ -90,7 +90,7 @@ def run(request: Request, tell: Callable[[str], None], add: Callable[[Record], N
         chosen = choose(folder, request.only, request.quick)
         reasons = {pair: "its data is not in the folder" for pair in MACHINES if not lies_in(folder, pair[0])}
         with data_in(folder):
-            outcome.interrupted, late = _measure_all(request, chosen, store, tell, add)
+            outcome.interrupted, late = _measure_all(request, folder, chosen, store, tell, add)
         reasons |= dict.fromkeys(late, "not reached")
     for name, kind in MACHINES:
         record = store.read(name, kind)
@@ -103,6 +103,7 @@ def run(request: Request, tell: Callable[[str], None], add: Callable[[Record], N
 
 def _measure_all(
     request: Request,
+    folder: Path,
     chosen: Sequence[tuple[str, str]],
     store: Store,
     tell: Callable[[str], None],
@@ -115,7 +116,8 @@ def _measure_all(
     most_train, most_test = (QUICK_TRAIN, QUICK_TEST) if request.quick else (None, None)
     for i, (name, kind) in enumerate(chosen):
         old = store.read(name, kind)
-        current = store.is_current(old, setting(name, kind), rounds, facts["versions"])
+        data = file_marks(folder, name)
+        current = store.is_current(old, setting(name, kind), rounds, facts, data)
         if old is not None and current and not (request.again or request.prepare):
             add(old)
             continue
@@ -135,7 +137,7 @@ def _measure_all(
         except KeyboardInterrupt:
             return True, list(chosen[i:])
         about = {"key": case.key, "setting": list(setting(name, kind)), "code": code_stamp(), "environment": facts}
-        record = {"dataset": name, "kind": kind, **about, **found}
+        record = {"dataset": name, "kind": kind, **about, "data": data, **found}
         store.write(record)
         add(record)
     return False, []

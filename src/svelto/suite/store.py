@@ -1,7 +1,7 @@
 """Results on disk: one JSON file for each machine, so that an interrupted run goes on where it was.
 
-A record counts as long as code, packages and settings are those it was measured with. The code's stamp leaves out what
-only reads arguments or writes pages: a better sentence on a page asks for no new measurement.
+A record counts as long as code, packages, settings, data files and computer are those it was measured with. The code's
+stamp leaves out what only reads arguments or writes pages: a better sentence on a page asks for no new measurement.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from svelto.reproduce._common import _version, environment, write_text
 from svelto.suite.measure import Record
 
 PACKAGES: Final = ("numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "onnx", "onnxruntime", "lightgbm")
+# What must be the same for times to be comparable.
+SAME_COMPUTER: Final = ("cpu", "cores", "instruction_level", "versions")
 NOT_MEASURED: Final = (
     *("bench.py", "bench_command.py", "cli.py", "cli_bench.py", "demo.py", "run_script.py"),
     *("_livetable.py", "report_page.py", "report_pictures.py"),
@@ -86,14 +88,17 @@ class Store:
             raise ValueError(f"{path}: not a file of results. Remove it; it is measured again.")
         return record
 
-    def is_current(self, record: Record | None, setting: Any, rounds: int, versions: dict[str, str | None]) -> bool:
-        """Whether a record was measured by this code, with these packages and settings, in no fewer rounds."""
+    def is_current(
+        self, record: Record | None, setting: Any, rounds: int, facts: Record, data: dict[str, list[int]]
+    ) -> bool:
+        """Whether a record was measured by this code, here, on this data, with these settings, in no fewer rounds."""
         return (
             record is not None
             and record["code"] == code_stamp()
             and record["setting"] == list(setting)
             and record["rounds"] >= rounds
-            and record["environment"]["versions"] == versions
+            and record.get("data") == data
+            and all(record["environment"].get(fact) == facts[fact] for fact in SAME_COMPUTER)
         )
 
     def write(self, record: Record) -> None:
