@@ -16,7 +16,7 @@ demo: $(VENV)/.installed
 # Files of tests go to as many processes as there are cores to speak of; TEST_JOBS=0 runs all in one.
 TEST_JOBS ?= 2
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --durations 20
 
 test-slow: $(VENV)/.installed
 	$(BIN)/python -m pytest -m slow

@@ -22,6 +22,7 @@ from svelto.io.file import ALIGNMENT, CHECKSUM, MAGIC, PREAMBLE, VERSION
 CORPUS = Path(__file__).parent / "files"
 X, Y = make_moons(240, noise=0.2, random_state=0)
 QUERIES = np.random.default_rng(5).uniform(-1.5, 2.5, size=(60, 2))
+QUERIES.flags.writeable = False
 NAMES = np.array(["no", "perhaps", "yes"])
 THREE = np.searchsorted([-0.2, 0.6], X[:, 1])
 

@@ -406,3 +406,13 @@ def test_folders_that_are_not_there(tmp_path):
         fast.save(tmp_path / "no" / "f")
     with pytest.raises(IsADirectoryError):
         fast.save(tmp_path)
+
+
+def test_rows_are_not_written_to(tmp_path):
+    """A scaler that works in place would change the caller's rows."""
+    model = make_pipeline(StandardScaler(copy=False), MinMaxScaler(copy=False), SVC()).fit(X.copy(), Y)
+    fast = loaded(svelto.accelerate(model, method="exact"), tmp_path)
+    rows = QUERIES.copy()
+    labels = fast.predict(rows)
+    assert_array_equal(rows, QUERIES)
+    assert_array_equal(labels, model.predict(QUERIES.copy()))

@@ -60,6 +60,7 @@ def read_scaler(part: In) -> Any:
         _check_range(part, parameters.get("feature_range"))
     # A parameter that this scikit-learn does not know yet is one that changes nothing where it is False.
     step = kind(**{key: value for key, value in parameters.items() if key in known})
+    step.copy = True  # whatever a file says, rows that somebody asks about are not written to
     width = part.count("n_features", 1)
     for array in arrays:
         found = part.floats(array, (width,), always=True) if part.has_array(array) else None
