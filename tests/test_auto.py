@@ -33,7 +33,6 @@ SVM = SVC(C=10.0).fit(X, Y)
 def small_sample(monkeypatch):
     """Two rounds on few rows."""
     monkeypatch.setattr("svelto.method_search.SAMPLE_ROWS", 1000)
-    monkeypatch.setattr("svelto.method_search.SAMPLE_ORACLE", 2000)
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +77,9 @@ def test_rows_of_the_final_check_are_seen_by_no_choice(small_sample, monkeypatch
     used = []
     find = Workshop.find
 
-    def watched(self, options, next_stage):
+    def watched(self, *given):
         used.append(self)
-        return find(self, options, next_stage)
+        return find(self, *given)
 
     monkeypatch.setattr(Workshop, "find", watched)
     others = make_moons(8000, noise=0.3, random_state=2)[0]  # not trained on: rows are held out
@@ -155,13 +154,58 @@ def test_ties_do_not_hinge_on_noise(clock, small_sample):
     assert again.report.tried[-1].setting == fast.report.tried[-1].setting
 
 
-def test_only_what_is_close_is_built_on_all_rows(clock, small_sample):
-    clock.update(hinges=1.0, taylor_tree=1.4, reduced_set=5.0)
+def finalists(**sample):
+    """Methods that would be built on all rows, by microseconds on the sample and share of the first stage in them."""
+    search = Search(svelto.KernelMachine.from_sklearn(SVM), AutoOptions(), 0.99, 0.95, 1)
+    search._note_exact(10e-6)
+    found = [
+        Candidate(method, Trial(method, "", 1000, microseconds, 1.0, "statistical", 100, 0.0), lambda: None, share)
+        for method, (microseconds, share) in sample.items()
+    ]
+    return [candidate.method for candidate in search._hopeful(found)]
+
+
+def test_only_what_is_close_is_built_on_all_rows():
+    assert finalists(hinges=(1.0, 1.0), taylor_tree=(1.4, 1.0), reduced_set=(5.0, 1.0)) == ["hinges", "taylor_tree"]
+    assert finalists(hinges=(1.0, 1.0), taylor_tree=(1.6, 1.0), reduced_set=(5.0, 1.0)) == ["hinges"]
+    assert finalists(hinges=(3.0, 1.0), taylor_tree=(2.5, 1.0), reduced_set=(2.1, 1.0)) == [
+        "taylor_tree",
+        "reduced_set",
+    ]
+    assert finalists(hinges=(16.0, 1.0), taylor_tree=(17.0, 0.1)) == []  # even the sample shows that it will not pay
+
+
+def test_on_all_rows_fewer_are_left_to_what_is_behind_the_first_stage():
+    """Hinges in 0.1 us, with 0.9 us behind them for rows that are left, beat 0.8 us for every row."""
+    assert finalists(hinges=(1.0, 0.1), reduced_set=(0.8, 1.0)) == ["hinges"]
+    assert finalists(hinges=(1.0, 0.9), reduced_set=(0.8, 1.0)) == ["hinges", "reduced_set"]
+
+
+def test_what_is_close_is_built_on_all_rows_and_the_faster_one_taken(clock, small_sample):
+    clock.update(hinges=1.0, taylor_tree=1.0, reduced_set=50.0)
     fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
     assert [t.method for t in fast.report.tried if t.n_rows == len(X)] == ["hinges", "taylor_tree"]
-    clock.update(taylor_tree=1.6)
-    fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
-    assert [t.method for t in fast.report.tried if t.n_rows == len(X)] == ["hinges"]
+    assert fast.report.method == "hinges"
+
+
+def test_rows_that_a_trial_leaves_open_are_answered_by_the_reduced_set_of_the_sample(clock, small_sample, monkeypatch):
+    """With the exact engine behind it, a stage that will win on all rows may look hopeless on few."""
+    clock.update(hinges=1.0, taylor_tree=20.0, reduced_set=20.0)
+    built = []
+    build = Workshop._build
+
+    def watched(self, options):
+        built.append((len(self.rows), type(options).__name__))
+        return build(self, options)
+
+    monkeypatch.setattr(Workshop, "_build", watched)
+    sharp = SVC(C=10.0, gamma=50.0).fit(X, Y)
+    fast = svelto.accelerate(sharp, X, agreement=0.99, random_state=0, n_jobs=1)
+    trial = next(t for t in fast.report.tried if t.method == "hinges" and t.n_rows == 1000)
+    assert sharp.support_vectors_.shape[0] > 4 * 192  # else nothing stands behind
+    assert trial.stages["reduced_set"] > 0.0
+    assert trial.setting == "hinges (63), reduced_set (128), built on 1000 rows"
+    assert built.count((1000, "ReducedSetOptions")) == 1  # its own trial uses the same one
 
 
 def test_where_a_promise_cannot_be_shown_an_exact_method_answers(clock, small_sample, monkeypatch):
@@ -258,11 +302,11 @@ def test_ctrl_c_returns_the_best_so_far(clock, small_sample, monkeypatch):
     clock.update(hinges=2.0)
     find, calls = Workshop.find, []
 
-    def interrupted(self, options, next_stage):
+    def interrupted(self, options, *given):
         calls.append(options)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return find(self, options, next_stage)
+        return find(self, options, *given)
 
     monkeypatch.setattr(Workshop, "find", interrupted)
     fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
@@ -277,11 +321,11 @@ def test_an_interrupted_search_says_so_where_its_promise_fails_too(clock, small_
     clock.update(hinges=2.0)
     find, calls = Workshop.find, []
 
-    def interrupted(self, options, next_stage):
+    def interrupted(self, options, *given):
         calls.append(options)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return find(self, options, next_stage)
+        return find(self, options, *given)
 
     monkeypatch.setattr(Workshop, "find", interrupted)
     monkeypatch.setattr(Search, "_certified", lambda self, workshop, found, method: None)

@@ -3,7 +3,7 @@
 1. Where the whole sum costs no more than asking a stage, that is said at once.
 2. Candidates are built on a sample of the rows, with little effort, and their thresholds are chosen there. They are
    timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or sparse).
-3. The best, and a second where it is close, are built on all rows and timed again. The faster one is certified, on rows
+3. The best, and those that are close to it, are built on all rows and timed again. The fastest is certified, on rows
    that no choice has seen. Where that fails, an exact method answers: to ask one candidate after the other until one
    passes would promise more than its confidence.
 
@@ -14,7 +14,7 @@ engine before all others: a choice only changes from one call to the next where 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, Final
@@ -32,58 +32,37 @@ from svelto.engine_reports import cascade_report, exact_report
 from svelto.engines.bounded import build_bounded, check_bounded
 from svelto.engines.exact import build_exact
 from svelto.engines.hinges import ROW_COST
+from svelto.engines.reduced_stage import ReducedSetOptions
 from svelto.feature_blocks import features_read
 from svelto.given_rows import UnfitRowsError, read_rows
 from svelto.guarantee import rows_needed
 from svelto.machine import KernelMachine
+from svelto.method_candidates import (
+    EXACT,
+    SAMPLE_BEHIND,
+    SAMPLE_OPTIONS,
+    SAMPLE_ROWS,
+    STATISTICAL,
+    Candidate,
+    raw_rank,
+    setting_of,
+)
 from svelto.report import Report, Trial
 from svelto.stage_search import Priced
 from svelto.stopwatch import TIMED_ROWS, Stopwatch
 from svelto.workshop import Workshop
 
-# In the order that ties are broken in.
-STATISTICAL: Final = ("hinges", "taylor_tree", "reduced_set", "sv_tree")
-EXACT: Final = ("exact", "bounded")
 # Equally fast within noise.
 TIE: Final = 1.1
-# Rows of the sample, and how little effort is spent on it.
-SAMPLE_ROWS: Final = 4000
-SAMPLE_ORACLE: Final = 20_000
-SAMPLE_OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    "hinges": {"n_hinges": 63, "oracle_rows": SAMPLE_ORACLE, "next_stage": None},
-    "taylor_tree": {"oracle_rows": SAMPLE_ORACLE, "next_stage": None},
-    "reduced_set": {"n_basis": 128, "oracle_rows": SAMPLE_ORACLE // 2, "max_iter": 40},
-    "sv_tree": {},
-}
-# A candidate may still be the best on all rows if it takes no more than this many times the time of the best, or of the
-# exact engine, on the sample: with more rows and effort it will be faster.
+# A candidate may still be the best on all rows if its forecast is no more than this many times the best one's, or its
+# time on the sample than the exact engine's: with more rows and effort it will be faster.
 CLOSE: Final = 1.5
 HOPEFUL: Final = 1.5
+FINALISTS: Final = 2
 # A Python kernel may take long: so many objects are timed.
 TIMED_OBJECTS: Final = 64
 # Bounds on distances settle something early where features are few.
 BOUNDED_FEATURES: Final = 32
-# Fast stages alone, without a promise: those that agree in this share of the rows are good enough to be chosen by time.
-RAW_AGREEMENT: Final = 0.99
-
-
-@dataclass
-class Candidate:
-    """What could be the predictor.
-
-    Attributes
-    ----------
-    method : str
-        Its method.
-    trial : Trial
-        What it was like.
-    finish : callable
-        Gives the engine and its report; None where the promise could not be shown.
-    """
-
-    method: str
-    trial: Trial
-    finish: Callable[[], tuple[Any, Report] | None]
 
 
 class Search:
@@ -140,7 +119,11 @@ class Search:
             if self._is_late():
                 return "the time budget was used up: the best of what had been tried"
             progress(f"{method}, on {n_rows_of(small.rows)} rows")
-            found = self._build(small, method, SAMPLE_OPTIONS[method] if not whole else {}, watch)
+            found = (
+                self._build(workshop, method, {}, watch)
+                if whole
+                else self._build(small, method, SAMPLE_OPTIONS[method], watch, SAMPLE_BEHIND)
+            )
             if found is not None:
                 hopes.append(found)
         if whole:
@@ -234,17 +217,26 @@ class Search:
             served.append(method)
         return served
 
-    def _build(self, workshop: Workshop, method: str, given: dict[str, Any], watch: Stopwatch) -> Candidate | None:
+    def _build(
+        self,
+        workshop: Workshop,
+        method: str,
+        given: dict[str, Any],
+        watch: Stopwatch,
+        behind: ReducedSetOptions | None = None,
+    ) -> Candidate | None:
         """Build one candidate, time it beside the exact engine, and keep it where it is the best."""
         begun = perf_counter()
         own, _, next_stage = read_options(method, self._within_bytes(workshop, method, given))
         finish: Callable[[], tuple[Any, Report] | None]
+        first_share = 1.0
         if workshop.calibrator is not None:
-            found = workshop.find(own, next_stage)
+            found = workshop.find(own, next_stage, behind)
             if found.is_idle:
                 self.left_out[method] = "it settles too little to pay"
                 return None
             engine = workshop.uncertified(found)
+            first_share = found.stages[0].operations() / found.cost
             agreement = workshop.calibrator.chosen_agreement(found.traces, found.thresholds)
             finish = partial(self._certified, workshop, found, method)
         else:
@@ -255,7 +247,7 @@ class Search:
         exact_seconds, own_seconds = watch.times([self.exact, engine])
         trial = Trial(
             method=method,
-            setting=_setting(engine, n_rows_of(workshop.rows)),
+            setting=setting_of(engine, n_rows_of(workshop.rows)),
             n_rows=n_rows_of(workshop.rows),
             microseconds=1e6 * own_seconds,
             agreement=agreement,
@@ -266,7 +258,7 @@ class Search:
         )
         self.trials.append(trial)
         self._note_exact(exact_seconds)
-        candidate = Candidate(method, trial, finish)
+        candidate = Candidate(method, trial, finish, first_share)
         self._keep(candidate)
         return candidate
 
@@ -358,7 +350,7 @@ class Search:
             # A stage alone is for those who want more speed, or have less room, than the exact engine.
             faster = TIE * found.trial.microseconds < self._exact_time()
             better = faster or not self._fits(self._exact_trial())
-            better = better and (self.best.method in EXACT or _raw_rank(found.trial) < _raw_rank(self.best.trial))
+            better = better and (self.best.method in EXACT or raw_rank(found.trial) < raw_rank(self.best.trial))
         else:
             # What was built on the sample only stands in until something is built on all rows.
             stands_in = self.best.trial.n_rows < found.trial.n_rows and self.best.method not in EXACT
@@ -373,13 +365,13 @@ class Search:
             self.best = found
 
     def _hopeful(self, found: list[Candidate]) -> list[Candidate]:
-        """Candidates to be built on all rows: the best on the sample, and a second that is close to it."""
-        ranked = sorted((c for c in found if self._fits(c.trial)), key=lambda c: c.trial.microseconds)
+        """Candidates to be built on all rows: the best on the sample, and those that are close to it."""
+        fitting = [c for c in found if self._fits(c.trial)]
         if self.agreement is None:
-            ranked.sort(key=lambda c: _raw_rank(c.trial))
-            return ranked[:2]
-        ranked = [c for c in ranked if c.trial.microseconds <= HOPEFUL * self._exact_time()]
-        close = [c for c in ranked if c.trial.microseconds <= CLOSE * ranked[0].trial.microseconds][:2]
+            return sorted(fitting, key=lambda c: raw_rank(c.trial))[:FINALISTS]
+        hopeful = [c for c in fitting if c.trial.microseconds <= HOPEFUL * self._exact_time()]
+        ranked = sorted(hopeful, key=lambda c: c.forecast)
+        close = [c for c in ranked if c.forecast <= CLOSE * ranked[0].forecast][:FINALISTS]
         return sorted(close, key=lambda c: STATISTICAL.index(c.method))  # of equally fast ones the first is kept
 
     def _why_exact(self) -> str:
@@ -426,18 +418,3 @@ class Search:
             self.left_out[self.best.method] = "no threshold could be shown to keep the promise"
             self.best = self.fallback
         return finished
-
-
-def _raw_rank(trial: Trial) -> tuple[float, float]:
-    """Of stages without a promise: those that agree nearly always by time, others by agreement."""
-    return (0.0, trial.microseconds) if trial.agreement >= RAW_AGREEMENT else (1.0 - trial.agreement, 0.0)
-
-
-def _setting(engine: Cascade, n_rows: int) -> str:
-    """What distinguishes a cascade from others of its method."""
-    parts = []
-    for stage in engine.stages:
-        for name in ("n_hinges", "n_leaves", "n_basis"):
-            if hasattr(stage, name):
-                parts.append(f"{stage.name} ({getattr(stage, name)})")
-    return f"{', '.join(parts)}, built on {n_rows} rows"

@@ -58,19 +58,26 @@ def find_stages(
     return best.stages, calibrator.certify(best.traces, best.thresholds)
 
 
-def cheapest_stages(calibrator: Calibrator, options: Options, next_stage: str | None, build: Build) -> Priced:
-    """The cheapest sequence; a reduced set ends it where that is asked for, or pays.
+def cheapest_stages(
+    calibrator: Calibrator,
+    options: Options,
+    next_stage: str | None,
+    build: Build,
+    behind: ReducedSetOptions | None = None,
+) -> Priced:
+    """The cheapest sequence; a reduced set (`behind`: its options) ends it where that is asked for, or pays.
 
     All thresholds are infinite where the exact engine alone is cheaper. The rows to check on are not looked at.
     """
     machine = calibrator.machine
+    behind = behind or ReducedSetOptions(n_basis=min(NEXT_SIZE, machine.n_sv))
     best = _cheapest_hinges(calibrator, options, build) if isinstance(options, HingeOptions) else None
     if best is None:
         best = min((_priced(calibrator, [stage]) for stage in _sizes(options, machine, build)), key=_cost)
     useful = machine.kernel.name != "linear" and machine.n_sv > LEAST_REDUCTION * NEXT_SIZE
     open_cost = best.cost - best.stages[0].operations()
     if next_stage == "reduced_set" or (next_stage == "auto" and useful and open_cost > OPEN_SHARE * best.cost):
-        second = build(ReducedSetOptions(n_basis=min(NEXT_SIZE, machine.n_sv)))
+        second = build(behind)
         longer = min((_followed(calibrator, best, after) for after in (second, second.without_map())), key=_cost)
         if next_stage == "reduced_set" or longer.cost < WORTH * best.cost:
             best = longer

@@ -141,10 +141,10 @@ class Workshop:
         self.progress("proven bounds of the leaves")
         return self._in_front([certify_leaves(stage, self.rows, self.seed, self.n_jobs)], [1.0]), None
 
-    def find(self, options: Options, next_stage: str | None) -> Priced:
+    def find(self, options: Options, next_stage: str | None, behind: ReducedSetOptions | None = None) -> Priced:
         """The cheapest stages of a method for a statistical promise; the rows to check on are not looked at."""
         assert self.calibrator is not None
-        return cheapest_stages(self.calibrator, options, next_stage, self.build)
+        return cheapest_stages(self.calibrator, options, next_stage, self.build, behind)
 
     def uncertified(self, found: Priced) -> Cascade:
         """Stages with the thresholds that were chosen: what they would do, before anything is promised."""
