@@ -8,6 +8,7 @@ import bz2
 import errno
 import gzip
 import io
+import json
 import lzma
 import os
 import shutil
@@ -580,6 +581,18 @@ def test_demo(run):
     assert "899/899" in text
     assert "generated, 2 classes" in text
     assert "400/400" in text
+
+
+def test_demo_in_json(run):
+    code, out, err = run("demo", "--rows", "200", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert facts["rows"] == 200
+    assert [(line["data_set"], line["method"], line["n_equal"]) for line in facts["lines"]][:2] == [
+        ("digits, 10 classes", "exact", 899),
+        ("generated, 2 classes", "exact", 400),
+    ]
+    assert all(line["svelto_seconds"] > 0.0 for line in facts["lines"])
 
 
 def test_help_and_version(run):

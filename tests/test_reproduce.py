@@ -366,6 +366,13 @@ def test_ctrl_c_at_once_writes_nothing(table1, run):
     assert os.listdir(table1.output) == []
 
 
+def test_files_in_json(table1, run):
+    code, out, _ = run("reproduce", "s0-table1", "--only", "heart", "-o", table1.output, "--json")
+    facts = json.loads(out)
+    assert (code, facts["experiment"]) == (0, "s0-table1")
+    assert str(table1.output / "s0-table1.md") in facts["files"]
+
+
 def test_missing_data_sets_are_listed(table1):
     table1.act["w2a"] = datasets.DatasetNotFoundError("w2a is nowhere")
     table1.run()

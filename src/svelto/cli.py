@@ -97,20 +97,22 @@ def _build_app() -> Any:
     rows_help = "Rows of the generated set's training part; twice as many are predicted."
     seed_help = "Seed of the generated set and of the splits."
 
+    as_json = typer.Option("--json", help="As JSON.")
+
     @app.command()
     def demo(
         rows: Annotated[int, typer.Option(min=100, help=rows_help)] = 5_000,
         seed: Annotated[int, typer.Option(min=0, help=seed_help)] = 0,
+        *,
+        in_json: Annotated[bool, as_json] = False,
     ) -> None:
-        """Compare labels and time with scikit-learn on two SVMs."""
+        """Compare labels and time with scikit-learn on three SVMs."""
         with _one_line_errors():
             from svelto.demo import run_demo
 
-            run_demo(rows, seed)
+            run_demo(rows, seed, as_json=in_json)
 
     model_file = typer.Argument(metavar="MODEL", help="LIBSVM model file, or svelto file.")
-
-    as_json = typer.Option("--json", help="As JSON.")
 
     @app.command()
     def info(model: Annotated[Path, model_file], *, in_json: Annotated[bool, as_json] = False) -> None:
@@ -178,6 +180,7 @@ def _build_app() -> Any:
         jobs: Annotated[int, typer.Option("-j", "--jobs", min=1, help="Threads.")] = 2,
         resume: Annotated[bool, go_on] = False,
         quick: Annotated[bool, coarse] = False,
+        in_json: Annotated[bool, as_json] = False,
     ) -> None:
         from svelto.reproduce import Interrupted, run
 
@@ -196,6 +199,9 @@ def _build_app() -> Any:
             except Interrupted as stop:  # what was finished stays, so the general message would be wrong
                 print(f"svelto: {stop}", file=sys.stderr)
                 sys.exit(INTERRUPTED)
+            if in_json:
+                print(json.dumps({"experiment": experiment, "files": [str(file) for file in files]}))
+                return
             for file in files:
                 print(file)
 

@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
 import svelto
 from svelto._progress import steps
 
-COLUMNS = ("data set", "method", "promise", "SVs", "features", "rows", "labels equal", "SVC.predict", "svelto", "ratio")
+COLUMNS: Final = (
+    "data set",
+    "method",
+    "promise",
+    "SVs",
+    "features",
+    "rows",
+    "labels equal",
+    "SVC.predict",
+    "svelto",
+    "ratio",
+)
+AGREEMENT: Final = 0.999
 
 
-def run_demo(n_rows: int, seed: int) -> None:
-    """Compare methods with scikit-learn; one row of the table for each data set and method."""
+@dataclass(frozen=True)
+class Line:
+    """One method on one data set; seconds are of all rows."""
+
+    data_set: str
+    method: str
+    promise: str
+    n_sv: int
+    n_features: int
+    n_rows: int
+    n_equal: int
+    sklearn_seconds: float
+    svelto_seconds: float
+
+    def cells(self) -> list[str]:
+        """What stands in `COLUMNS`."""
+        return [
+            self.data_set,
+            self.method,
+            self.promise,
+            f"{self.n_sv:,}",
+            f"{self.n_features}",
+            f"{self.n_rows:,}",
+            f"{self.n_equal}/{self.n_rows}",
+            _seconds(self.sklearn_seconds),
+            _seconds(self.svelto_seconds),
+            f"{self.sklearn_seconds / self.svelto_seconds:.0f}x",
+        ]
+
+
+def run_demo(n_rows: int, seed: int, *, as_json: bool = False) -> None:
+    """Compare methods with scikit-learn, and print a table or one JSON object."""
+    lines = list(measure(n_rows, seed))
+    if as_json:
+        facts = {"agreement": AGREEMENT, "rows": n_rows, "seed": seed, "lines": [asdict(line) for line in lines]}
+        print(json.dumps(facts, allow_nan=False))
+        return
     from rich.console import Console
     from rich.table import Table
+
+    table = Table(title="Same labels, less time", caption=f"agreement={AGREEMENT}. Median of 3 runs each.")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in COLUMNS[:3] else "right")
+    for line in lines:
+        table.add_row(*line.cells())
+    # In a file or a pipe the width is unknown, and a squeezed table helps nobody.
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def measure(n_rows: int, seed: int) -> Iterator[Line]:
+    """One line for each data set and method."""
     from sklearn.datasets import load_digits, make_classification, make_moons
     from sklearn.model_selection import train_test_split
     from sklearn.svm import SVC
@@ -39,9 +100,6 @@ def run_demo(n_rows: int, seed: int) -> None:
             ("exact", "hinges", "taylor_tree", "sv_tree", "reduced_set"),
         ),
     }
-    table = Table(title="Same labels, less time", caption="agreement=0.999. Median of 3 runs each.")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in COLUMNS[:3] else "right")
     for name, (svc, rows, labels, test_share, methods) in sets.items():
         with steps(name) as progress:
             progress("training")
@@ -50,25 +108,22 @@ def run_demo(n_rows: int, seed: int) -> None:
         for method in methods:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # few rows, few promises: the table shows what is left
-                fast = svelto.accelerate(svc, train, method=method, random_state=seed)
+                fast = svelto.accelerate(svc, train, method=method, agreement=AGREEMENT, random_state=seed)
             with steps(name) as progress:
                 progress(f"{method} predicts {len(test):,} rows")
                 n_equal = int(np.count_nonzero(svc.predict(test) == fast.predict(test)))  # also the warm-up
                 slow_s, fast_s = _median_seconds([svc.predict, fast.predict], test)
-            table.add_row(
-                name,
-                method,
-                fast.report.promise,
-                f"{len(svc.support_):,}",
-                f"{test.shape[1]}",
-                f"{len(test):,}",
-                f"{n_equal}/{len(test)}",
-                _seconds(slow_s),
-                _seconds(fast_s),
-                f"{slow_s / fast_s:.0f}x",
+            yield Line(
+                data_set=name,
+                method=method,
+                promise=fast.report.promise,
+                n_sv=len(svc.support_),
+                n_features=test.shape[1],
+                n_rows=len(test),
+                n_equal=n_equal,
+                sklearn_seconds=slow_s,
+                svelto_seconds=fast_s,
             )
-    # In a file or a pipe the width is unknown, and a squeezed table helps nobody.
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def _median_seconds(functions: Sequence[Any], rows: Any, repeats: int = 3) -> list[float]:

@@ -243,7 +243,9 @@ def read_file(path: PathName, *, verify: bool = True) -> StoredFile:
 def _read_preamble(path: Path, start: bytes, size: int) -> tuple[int, int]:
     """The version, and the length of the header; both believed only after the preamble's own checksum."""
     if not start.startswith(MAGIC):
-        raise UnreadableFileError(f"{path} is no svelto file: it does not start with the bytes of one.")
+        libsvm = start.startswith((b"svm_type ", b"kernel_type "))
+        advice = " It looks like a LIBSVM model: KernelMachine.from_libsvm reads it." if libsvm else ""
+        raise UnreadableFileError(f"{path} is no svelto file: it does not start with the bytes of one.{advice}")
     if len(start) < ALIGNMENT:
         refuse(path, f"the file ends after {len(start)} bytes")
     _, version, header_length, length, _ = PREAMBLE.unpack_from(start)
