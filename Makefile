@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
+# What builds the core lies in the environment itself: an editable install and a wheel then share one build folder, and
+# nothing is compiled twice.
+BUILD_TOOLS := "scikit-build-core>=0.10" "nanobind>=2.2" "cmake>=3.21" "ninja>=1.11"
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # The papers' data sets beside the checkout, where they exist; an explicit SVELTO_DATA wins.
 ifneq ($(wildcard ../shared/data),)
 export SVELTO_DATA ?= $(abspath ../shared/data)
@@ -68,10 +72,13 @@ sanitize: .venv-sanitize/.installed
 	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py \
 	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py
 
-# A wheel, installed into an empty environment, used away from the source tree.
+# A source archive that holds all a build reads, and a wheel, installed into an empty environment and used away from the
+# source tree.
 wheel-test: $(VENV)/.installed-dev
 	rm -rf dist build/wheel-test
-	$(BIN)/python -m build --outdir dist
+	$(BIN)/python -m build --no-isolation --sdist --outdir dist
+	$(BIN)/python tests/sdist_check.py dist/*.tar.gz
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist
 	$(PYTHON) -m venv build/wheel-test
 	build/wheel-test/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[cli]"
 	cd build/wheel-test && ./bin/python -c "import svelto; print(svelto.__file__)" && \
@@ -79,30 +86,32 @@ wheel-test: $(VENV)/.installed-dev
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python $(PIP_INSTALL) --upgrade pip
 
 # Python files are used in place; only native sources and the build description ask for a new build.
 $(VENV)/.installed: $(VENV)/bin/python $(NATIVE)
-	SVELTO_WERROR=$${SVELTO_WERROR:-OFF} $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test]"
+	$(BIN)/python $(PIP_INSTALL) $(BUILD_TOOLS)
+	SVELTO_WERROR=$${SVELTO_WERROR:-OFF} $(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable ".[test]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "ruff>=0.6" "mypy>=1.11" "clang-format>=18" "build>=1.2"
+	$(BIN)/python $(PIP_INSTALL) "ruff>=0.6" "mypy>=1.11" "clang-format>=18" "build>=1.2"
 	touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "sphinx>=8" "pydata-sphinx-theme>=0.16" "sphinx-gallery>=0.18" \
+	$(BIN)/python $(PIP_INSTALL) "sphinx>=8" "pydata-sphinx-theme>=0.16" "sphinx-gallery>=0.18" \
 		"myst-parser>=4" "numpydoc>=1.8" "sphinx-design>=0.6" "matplotlib>=3.8"
 	touch $@
 
 # Named together, so that one extra does not undo the other's versions.
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,bench]"
+	$(BIN)/python $(PIP_INSTALL) --no-build-isolation --editable ".[test,bench]"
 	touch $@
 
 .venv-sanitize/.installed: $(NATIVE)
 	$(PYTHON) -m venv .venv-sanitize
-	SVELTO_SANITIZE=ON .venv-sanitize/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	.venv-sanitize/bin/python $(PIP_INSTALL) $(BUILD_TOOLS)
+	SVELTO_SANITIZE=ON .venv-sanitize/bin/python $(PIP_INSTALL) --no-build-isolation --editable . \
 		pytest pytest-xdist hypothesis pandas clarabel --config-settings=build-dir=build/sanitize
 	touch $@
 
