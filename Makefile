@@ -67,7 +67,7 @@ sanitize: .venv-sanitize/.installed
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 SVELTO_SANITIZED=1 \
 	.venv-sanitize/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
 	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
-	tests/test_native_paths.py tests/test_path_columns.py tests/test_settled_scores.py \
+	tests/test_native_paths.py tests/test_path_columns.py tests/test_settled_scores.py tests/test_sparse_block.py \
 	tests/test_native_chains.py tests/test_native_hinges.py tests/test_hinge_guard.py tests/test_chain_checks.py tests/test_hull_projection.py \
 	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py \
 	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py

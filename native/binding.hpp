@@ -166,6 +166,7 @@ inline const HotTable& level_table(const std::string& level) {
     return *hot;
 }
 
+void bind_rows(nb::module_& m);
 void bind_settled(nb::module_& m);
 void bind_tree(nb::module_& m);
 void bind_lists(nb::module_& m);

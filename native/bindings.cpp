@@ -366,6 +366,7 @@ NB_MODULE(_core, m) {
              "precision"_a, "scale"_a, "n_threads"_a)
         .def("scores_csr", &Engine::scores_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
              "row_start"_a.noconvert(), "out"_a.noconvert(), "bounds"_a.noconvert(), "precision"_a, "n_threads"_a);
+    bind_rows(m);
     bind_settled(m);
     bind_tree(m);
     bind_lists(m);

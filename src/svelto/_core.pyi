@@ -92,6 +92,9 @@ def search_local(
     level: str,
     right: NDArray[np.float64],
 ) -> None: ...
+def spread_rows(
+    data: NDArray[Any], indices: NDArray[np.int32], row_start: NDArray[np.int32], out: NDArray[Any]
+) -> bool: ...
 def settle(
     scores: NDArray[np.float64],
     bounds: NDArray[np.float64],

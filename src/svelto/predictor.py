@@ -20,6 +20,7 @@ from svelto.engines.stopped_sum import StoppedSum
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
 from svelto.report import Report
+from svelto.sparse_block import CSR, spread_few
 from svelto.voting import ovr_decision, sorted_pairs
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class Predictor:
         self._short_width = machine.n_features if plain and self._answers is not None else None
         self._single_answers = [] if self._answers is None else np.split(self._answers, len(self._answers))
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
+        # Exact engines read sparse rows as they are.
+        self._short_sparse = plain and machine.scaling is None and isinstance(self._engine, Cascade)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: self.__dict__[name] for name in ("machine", "report", "n_jobs", "_engine")}
@@ -152,7 +155,11 @@ class Predictor:
             and X.flags.c_contiguous
             and X.flags.aligned
         ):
-            index = self._engine.predict_one_block(X)  # type: ignore[union-attr]
+            block: Any = X
+        else:
+            block = spread_few(X, SHORT_ROWS, self._short_width) if self._short_sparse and isinstance(X, CSR) else None
+        if block is not None:
+            index = self._engine.predict_one_block(block)  # type: ignore[union-attr]
             if index is not None:
                 if len(index) == 1:  # a copy takes a third of the time
                     return self._single_answers[index[0]].copy()

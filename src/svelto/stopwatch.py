@@ -9,7 +9,9 @@ import numpy as np
 
 from svelto._inputs import Query, n_rows_of
 from svelto._typing import Rows
+from svelto.cascade import Cascade
 from svelto.predictor import SHORT_ROWS
+from svelto.sparse_block import CSR, spread_few
 
 # Rows that are timed, and how often; one call takes at most so many rows of them.
 TIMED_ROWS: Final = 8192
@@ -93,5 +95,12 @@ class Stopwatch:
             engine.scores(Query(batch), self.n_jobs)
         elif self.short_way and n_rows_of(batch) <= SHORT_ROWS and isinstance(batch, np.ndarray):
             engine.predict_one_block(batch)
+        elif (
+            self.short_way
+            and isinstance(batch, CSR)
+            and isinstance(engine, Cascade)
+            and (block := spread_few(batch, SHORT_ROWS, batch.shape[1])) is not None
+        ):
+            engine.predict_one_block(block)
         else:
             engine.labels(Query(batch), self.n_jobs)
