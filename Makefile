@@ -54,6 +54,7 @@ bench: $(VENV)/.installed-bench bench-suite
 	$(BIN)/python benchmarks/local_svm.py --markdown docs/benchmarks/local-svm.md --plot docs/benchmarks/local-growth.png
 	$(BIN)/python benchmarks/cluster.py --markdown docs/benchmarks/cluster.md
 	$(BIN)/python benchmarks/c_export.py --markdown docs/benchmarks/c-export.md
+	$(BIN)/python benchmarks/onnx_export.py --markdown docs/benchmarks/onnx-export.md
 	$(BIN)/python benchmarks/open_file.py --markdown docs/file-format.md
 
 # What is measured already is kept in bench-results; an interrupted run goes on where it was.

@@ -1,4 +1,4 @@
-"""`svelto export`: a model file in, a C header out."""
+"""`svelto export`: a model file in, a C header or an ONNX graph out."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from svelto.cli_saved import open_machine, open_saved, saved_rows
 from svelto.io.file import is_svelto_file
 from svelto.model_rows import rows_for
 
+# What is written under a name with such a suffix.
+KINDS: Final = {".h": "c", ".onnx": "onnx"}
 # What --size sets.
 SIZES: Final = {"hinges": "n_hinges", "taylor_tree": "max_leaves", "reduced_set": "n_basis"}
 
@@ -21,7 +23,8 @@ SIZES: Final = {"hinges": "n_hinges", "taylor_tree": "max_leaves", "reduced_set"
 def export_file(
     model: Path,
     data: Path | None,
-    header: Path,
+    output: Path | None,
+    header: Path | None,
     *,
     name: str | None,
     dtype: str,
@@ -30,18 +33,42 @@ def export_file(
     **options: Any,
 ) -> None:
     """Read, accelerate, write, print; see `svelto export --help`."""
-    predictor, X = read_predictor(model, data, **options)
-    written = predictor.export_c(header, name=name, dtype=dtype, max_bytes=max_bytes, X=X)
+    target, kind = _target(output, header)
+    given = {"--name": name, "--max-bytes": max_bytes}
+    wrong = [option for option, value in given.items() if value is not None and kind == "onnx"]
+    if wrong:
+        raise ValueError(f"{wrong[0]} belongs to C headers; {target} is an ONNX graph.")
+    predictor, X = read_predictor(model, data, kind=kind, **options)
+    if kind == "onnx":
+        written = predictor.export_onnx(target, dtype=dtype, X=X)
+    else:
+        written = predictor.export_c(target, name=name, dtype=dtype, max_bytes=max_bytes, X=X)
     if as_json:
         print(json.dumps({**asdict(written), "path": str(written.path)}))
     else:
         print(written)
 
 
+def _target(output: Path | None, header: Path | None) -> tuple[Path, str]:
+    """The file to write, and whether it is "c" or "onnx"."""
+    if (output is None) == (header is None):
+        found = "neither" if output is None else "both"
+        raise ValueError(f"Name one file to write, -o OUT or --c OUT.h; there is {found}.")
+    if header is not None:
+        return header, "c"
+    assert output is not None
+    kind = KINDS.get(output.suffix.lower())
+    if kind is None:
+        expected = " or ".join(KINDS)
+        raise ValueError(f"-o is {output}; expected a name that ends in {expected}, which says what to write.")
+    return output, kind
+
+
 def read_predictor(
     model: Path,
     data: Path | None,
     *,
+    kind: str,
     method: str | None,
     agreement: str,
     size: int | None,
@@ -55,8 +82,9 @@ def read_predictor(
         raise ValueError(f"--size belongs to --method {', '.join(SIZES)}; the method is {method or 'exact'!r}.")
     if method is None and is_svelto_file(model):
         found = open_saved(model, n_jobs)
-        if not hasattr(found, "export_c"):
-            raise ValueError(f"{model} holds a {type(found).__name__}; expected a predictor or a SVMTreeClassifier.")
+        if not hasattr(found, f"export_{kind}"):
+            expected = "a predictor or a SVMTreeClassifier" if kind == "c" else "a predictor"
+            raise ValueError(f"{model} holds a {type(found).__name__}; expected {expected}.")
         return found, None if data is None else saved_rows(found, data, file_format)[0]
     method = method or "exact"
     if data is None and method != "exact":

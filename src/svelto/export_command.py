@@ -9,12 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-EXPORT_HELP: Final = """Write a model as one C header: tables and loops, for C99 and C++, nothing to link but -lm.
+EXPORT_HELP: Final = """Write a model as one C header (-o OUT.h: tables and loops, for C99 and C++, nothing to link but
+-lm), or as an ONNX graph of standard operators (-o OUT.onnx, for onnxruntime and others like it).
 
 Without --method a svelto file is written as it is (`svelto accelerate` makes one), and of a LIBSVM model the whole sum
 over support vectors. With a method DATA holds rows like those to come (labels are not looked at); the model is
-accelerated on them first. --agreement none writes a stage alone. The header's numbers are compared with the predictor's
-on DATA, or on the support vectors.
+accelerated on them first. --agreement none writes a stage alone. What is written is compared with the predictor, on
+DATA or on the support vectors.
 """
 
 
@@ -41,13 +42,14 @@ def add_export(
     """
     import typer
 
-    header_file = typer.Option("--c", metavar="OUT.h", help="The C header to write.")
+    out_file = typer.Option("-o", "--output", metavar="OUT", help="The file to write: OUT.h or OUT.onnx.")
+    header_file = typer.Option("--c", metavar="OUT.h", help="The C header to write, whatever its suffix.")
     prefix = typer.Option("--name", help="Prefix of all names in the header; default: the file's name.")
-    number_type = typer.Option("--dtype", help="float32, int16 or int8, of large tables.")
+    number_type = typer.Option("--dtype", help="C: float32, int16 or int8, of large tables. ONNX: float32 or float64.")
     chosen_method = typer.Option("-m", "--method", metavar="METHOD", help="Method to accelerate with first.")
     share = typer.Option("--agreement", help="Share of labels that must agree; 'none': one stage answers every row.")
     units = typer.Option("--size", min=1, help="Hinges, leaves or basis vectors of the stage; default: the method's.")
-    flash = typer.Option("--max-bytes", min=1, help="Most bytes of tables.")
+    flash = typer.Option("--max-bytes", min=1, help="Most bytes of tables (C).")
     draws = typer.Option("--seed", min=0, help="Seed of all draws.")
 
     @app.command(help=EXPORT_HELP)  # type: ignore[untyped-decorator]
@@ -55,7 +57,8 @@ def add_export(
         *,
         model: Annotated[Path, model_file],
         data: Annotated[Path | None, typer.Argument(metavar="[DATA]", help="Rows like those to come.")] = None,
-        c: Annotated[Path, header_file],
+        output: Annotated[Path | None, out_file] = None,
+        c: Annotated[Path | None, header_file] = None,
         name: Annotated[str | None, prefix] = None,
         dtype: Annotated[str, number_type] = "float32",
         method: Annotated[str | None, chosen_method] = None,
@@ -73,6 +76,7 @@ def add_export(
             export_file(
                 model,
                 data,
+                output,
                 c,
                 name=name,
                 dtype=dtype,

@@ -25,6 +25,7 @@ from svelto.voting import ovr_decision, sorted_pairs
 
 if TYPE_CHECKING:
     from svelto.export.c import CExport
+    from svelto.export.onnx import OnnxExport
 
 # At most this many rows take the short way: one native call on the calling thread, no validation in Python.
 SHORT_ROWS = 16
@@ -292,6 +293,43 @@ class Predictor:
         from svelto.export.c import export_predictor
 
         return export_predictor(self, path, name=name, dtype=dtype, max_bytes=max_bytes, X=X)
+
+    def export_onnx(
+        self, path: str | PathLike[str], *, dtype: str = "float32", scores: bool | None = None, X: Any = None
+    ) -> OnnxExport:
+        """Write this predictor as an ONNX graph of standard operators, for onnxruntime and others like it.
+
+        The graph is the whole cascade: the first stage answers all rows, rows that it leaves open and rows that the
+        guard does not know are gathered for the next stage and for the whole sum. Its labels are the predictor's.
+
+        Parameters
+        ----------
+        path : str or path
+            The model; an older one is replaced at once, when the new one is complete.
+        dtype : {"float32", "float64"}, default="float32"
+            Of the input ``X`` and of all numbers.
+        scores : bool, optional
+            Whether there is an output ``scores`` beside ``label``. Default: where it costs nothing; not behind a stage
+            that knows labels alone (hinges with ``answers="classes"``).
+        X : array-like of shape (n_samples, n_features), optional
+            Rows on which the graph is compared with this predictor; default: the support vectors.
+
+        Returns
+        -------
+        OnnxExport
+            What was written, and the agreement that was measured. The model's metadata say the same.
+
+        Raises
+        ------
+        ImportError
+            Without the package onnx (``pip install 'svelto[onnx]'``).
+        NotImplementedError
+            For ``method="sv_tree"``, kernels that are Python functions or precomputed, transformers other than scalers,
+            and calibrated classifiers.
+        """
+        from svelto.export.onnx import export_predictor
+
+        return export_predictor(self, path, dtype=dtype, scores=scores, X=X)
 
     # -- facts -----------------------------------------------------------------------------------------------
 

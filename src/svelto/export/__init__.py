@@ -1,1 +1,1 @@
-"""Predictors written out for other places: a C header (`c`)."""
+"""Predictors written out for other places: a C header (`c`), an ONNX graph (`onnx`)."""

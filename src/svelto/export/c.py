@@ -106,9 +106,9 @@ def export_predictor(
     top = comment(
         f"{setting.name}: a kernel machine, written by svelto {version()}.",
         [
-            ("model", _model_words(machine)),
+            ("model", model_words(machine)),
             ("method", draft.plan.method + ("" if draft.plan.whole else " (this stage answers every row)")),
-            ("promise", _promise_words(promise, predictor.report)),
+            ("promise", promise_words(promise, predictor.report)),
             ("measured", "; ".join(agreement.lines())),
             *table_facts(setting, draft.table_bytes),
             *use_facts(setting, draft.answer.voting),
@@ -151,7 +151,7 @@ def make_draft(setting: Setting, plan: Plan, exact: Any) -> Draft:
     return Draft(plan, parts, made, last, size)
 
 
-def _promise_words(promise: str, report: Report) -> str:
+def promise_words(promise: str, report: Report) -> str:
     """The promise in a sentence."""
     if promise == "exact":
         return (
@@ -164,7 +164,7 @@ def _promise_words(promise: str, report: Report) -> str:
     return f"none: {PROMISES['none']}"
 
 
-def _model_words(machine: KernelMachine) -> str:
+def model_words(machine: KernelMachine) -> str:
     """The machine in a line."""
     what = machine.task if machine.classes is None else f"{machine.n_classes} classes"
     scaled = "" if machine.scaling is None else ", its scaler folded in"

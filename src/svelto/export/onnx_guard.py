@@ -1,0 +1,46 @@
+"""The guard of a statistical promise as operators (`guard`): box, balls and directions. A row outside goes to the sum.
+
+In single precision these are the limits that the predictor's own first stage has, drawn in by more than rounding can
+move a row: what they call inside is inside. In double precision they are the guard's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from svelto.export.onnx_graph import Graph
+from svelto.guard import Guard
+
+# Constant of a ball that holds no row.
+NEVER: Final = 1e30
+
+
+def inside(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
+    """Whether each scaled row is like those that the stages were made for."""
+    d, n_balls, n_directions = len(guard.low), len(guard.centres), len(guard.directions)
+    if graph.dtype == "float32":
+        fields = guard.in_single_precision(centre)
+        rows = graph.less(rows, centre)
+        columns, bias = fields["columns"][:, :n_balls], fields["bias"][:n_balls]
+    else:
+        fields = guard._fields
+        columns, bias = -2.0 * fields["columns"][:, :n_balls], -fields["shifted_limit"][:n_balls]
+    within = graph.node(
+        "Min", graph.node("Max", rows, graph.floats(fields["low"][:d])), graph.floats(fields["high"][:d])
+    )
+    beyond = graph.squares(graph.node("Sub", rows, within))
+    found = _at_most(graph, beyond, fields["box_limit"])
+    products = graph.node("Gemm", rows, graph.floats(columns), graph.floats(np.minimum(bias, NEVER)))
+    nearest = graph.node("ReduceMin", products, axes=[1], keepdims=1)
+    found = graph.node("And", found, _at_most(graph, graph.node("Add", nearest, graph.squares(rows)), 0.0))
+    if n_directions:
+        directions = fields["directions"][:d, :n_directions]
+        along = graph.node("Gemm", rows, graph.floats(directions), graph.floats(-fields["offset"][:n_directions]))
+        found = graph.node("And", found, _at_most(graph, graph.squares(along), fields["direction_limit"]))
+    return graph.flat(found)
+
+
+def _at_most(graph: Graph, value: str, limit: float) -> str:
+    return graph.node("LessOrEqual", value, graph.floats(limit))
