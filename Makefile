@@ -55,6 +55,7 @@ bench: $(VENV)/.installed-bench bench-suite
 	$(BIN)/python benchmarks/cluster.py --markdown docs/benchmarks/cluster.md
 	$(BIN)/python benchmarks/c_export.py --markdown docs/benchmarks/c-export.md
 	$(BIN)/python benchmarks/onnx_export.py --markdown docs/benchmarks/onnx-export.md
+	$(BIN)/python benchmarks/latency.py --markdown docs/benchmarks/latency.md
 	$(BIN)/python benchmarks/open_file.py --markdown docs/file-format.md
 
 # What is measured already is kept in bench-results; an interrupted run goes on where it was.
@@ -80,6 +81,7 @@ wheel-test: $(VENV)/.installed-dev
 	$(BIN)/python -m build --no-isolation --sdist --outdir dist
 	$(BIN)/python tests/sdist_check.py dist/*.tar.gz
 	$(BIN)/python -m build --no-isolation --wheel --outdir dist
+	$(BIN)/python tests/wheel_size.py dist
 	$(PYTHON) -m venv build/wheel-test
 	build/wheel-test/bin/pip install --quiet --disable-pip-version-check "$$(ls dist/*.whl)[cli]"
 	cd build/wheel-test && ./bin/python -c "import svelto; print(svelto.__file__)" && \

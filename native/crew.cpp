@@ -129,7 +129,7 @@ class Crew {
 
   private:
     static Helper* new_helper() {
-        const SignalsBlocked blocked;
+        [[maybe_unused]] const SignalsBlocked blocked;
         return std::make_unique<Helper>().release();  // its thread frees it
     }
 

@@ -1,7 +1,7 @@
 // Buffers of one thread: query rows packed for the hot functions, and the sums that come back.
 #pragma once
 
-#include <cstdlib>
+#include <cstddef>
 #include <memory>
 #include <new>
 #include <vector>
@@ -20,16 +20,18 @@ class AlignedBuffer {
     void reserve(std::size_t n) {
         if (n <= size_) return;
         const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-        data_.reset(static_cast<T*>(std::aligned_alloc(64, bytes)));
-        if (!data_) throw std::bad_alloc();
+        data_.reset();  // the old memory goes before the new comes, whose contents are undefined anyway
+        size_ = 0;
+        data_.reset(static_cast<T*>(::operator new(bytes, kAlignment)));  // std::aligned_alloc is not everywhere
         size_ = n;
     }
     T* get() noexcept { return data_.get(); }
     const T* get() const noexcept { return data_.get(); }
 
   private:
+    static constexpr std::align_val_t kAlignment{64};
     struct Free {
-        void operator()(T* p) const noexcept { std::free(p); }
+        void operator()(T* p) const noexcept { ::operator delete(p, kAlignment); }
     };
     std::unique_ptr<T, Free> data_;
     std::size_t size_ = 0;

@@ -19,6 +19,26 @@ from svelto.machine import KernelMachine
 MOST_BUILD_BYTES: Final = 2 * 2**30
 
 
+class BadRowError(ValueError):
+    """A row that cannot be read: the message is for people, the number of the row for who asked about a part of rows.
+
+    Attributes
+    ----------
+    row : int
+        Its number in the rows that were given.
+    fault : int
+        1: not finite; 2: damaged indices.
+    """
+
+    def __init__(self, message: str, row: int, fault: int) -> None:
+        super().__init__(message)
+        self.row = row
+        self.fault = fault
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BadRowError, (self.args[0], self.row, self.fault)
+
+
 class Query(NamedTuple):
     """Checked rows, and whether the machine's scaling is still to be applied to them."""
 
@@ -233,18 +253,27 @@ def _some(names: Sequence[str]) -> str:
     return (", ".join(names[:5]) + (", ..." if len(names) > 5 else "")) or "none"
 
 
-def raise_bad_row(rows: Rows, row: int, fault: int) -> NoReturn:
-    """Name the first element that the native code could not accept."""
+def bad_row_error(rows: Rows, row: int, fault: int) -> BadRowError:
+    """The first element of a row that the native code could not accept, by its name."""
     if fault == 2:
-        raise ValueError(
+        return BadRowError(
             f"Row {row} of the sparse matrix X has column numbers out of order or outside 0..{rows.shape[1] - 1}. "
-            "Build it again."
+            "Build it again.",
+            row,
+            fault,
         )
     values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row])
     bad = np.flatnonzero(~np.isfinite(as_floats(values)))
     if len(bad):
-        raise ValueError(
+        return BadRowError(
             f"X contains {values[bad[0]]!s} (row {row}, column {bad[0]}); expected finite float64 numbers. "
-            "Impute or drop rows with NaN or infinity before prediction."
+            "Impute or drop rows with NaN or infinity before prediction.",
+            row,
+            fault,
         )
-    raise ValueError(f"Row {row} of X is not finite after the model's scaler.")
+    return BadRowError(f"Row {row} of X is not finite after the model's scaler.", row, fault)
+
+
+def raise_bad_row(rows: Rows, row: int, fault: int) -> NoReturn:
+    """Name the first element that the native code could not accept."""
+    raise bad_row_error(rows, row, fault)

@@ -15,6 +15,7 @@ import contextlib
 import gzip
 import io
 import lzma
+import math
 import os
 import secrets
 import shutil
@@ -34,6 +35,10 @@ from svelto._typing import FloatArray, Rows
 PathName: TypeAlias = str | os.PathLike[str]
 
 FORMATS = ("libsvm", "csv", "npy", "npz")
+# Larger NPY files are mapped: float64 rows in C order are then read where they lie.
+MAPPED_BYTES = 64 * 2**20
+# Values that are checked at a time.
+CHECKED_VALUES = 2**22
 _OPENERS: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".xz": lzma.open, ".gz": gzip.open}
 _DAMAGED = (EOFError, lzma.LZMAError, zlib.error)
 
@@ -218,7 +223,10 @@ def _read_npy(path: Path) -> FloatArray:
     with open_bytes(path) as file:
         try:
             # Object arrays are pickles: reading one would run code from the file.
-            array = np.lib.format.read_array(file, allow_pickle=False)
+            if path.suffix not in _OPENERS and path.stat().st_size > MAPPED_BYTES:
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+            else:
+                array = np.lib.format.read_array(file, allow_pickle=False)
         except ValueError as error:
             raise UnreadableFileError(f"{path}: not a readable NPY file ({error}).") from None
     return _as_floats(path, "the array", array)
@@ -258,18 +266,21 @@ def _as_floats(path: Path, what: str, array: np.ndarray[Any, Any]) -> FloatArray
 
 def _check_finite(path: Path, X: Rows) -> None:
     values = X.data if sparse.issparse(X) else X
-    finite = np.isfinite(values)
-    if finite.all():
-        return
-    if sparse.issparse(X):
-        place = int(np.argmin(finite))
-        row, column = int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
-    else:
-        row, column = (int(i) for i in np.unravel_index(int(np.argmin(finite)), X.shape))
-    raise ValueError(
-        f"{path}, row {row + 1}, column {column + 1}: the value is {X[row, column]}; "
-        "every value must be a finite number. Fill in or drop missing values first."
-    )
+    step = max(1, CHECKED_VALUES // max(1, math.prod(values.shape[1:])))
+    for start in range(0, values.shape[0], step):
+        finite = np.isfinite(values[start : start + step])
+        if finite.all():
+            continue
+        if sparse.issparse(X):
+            place = start + int(np.argmin(finite))
+            row, column = int(np.searchsorted(X.indptr, place, side="right")) - 1, int(X.indices[place])
+        else:
+            row, column = (int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+            row += start
+        raise ValueError(
+            f"{path}, row {row + 1}, column {column + 1}: the value is {X[row, column]}; "
+            "every value must be a finite number. Fill in or drop missing values first."
+        )
 
 
 def fit_width(rows: RowFile, n_features: int) -> Rows:

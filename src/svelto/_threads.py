@@ -19,7 +19,9 @@ except ImportError:  # pragma: no cover
 
     def _openmp_limit() -> int:
         asked = os.environ.get("OMP_NUM_THREADS", "")
-        return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
+        if asked.isdigit() and int(asked) > 0:
+            return int(asked)
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Counted(int):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from sklearn.utils import _safe_indexing
 
-from svelto._collections import is_dask, map_rows
 from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
 from svelto.cascade import Cascade
@@ -20,6 +19,7 @@ from svelto.engines.stopped_sum import StoppedSum
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
 from svelto.report import Report
+from svelto.row_blocks import answer_parts, in_parts
 from svelto.sparse_block import CSR, spread_few
 from svelto.voting import ovr_decision, sorted_pairs
 
@@ -139,8 +139,9 @@ class Predictor:
         Parameters
         ----------
         X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
-            Rows to answer for; float32, float64 or whole numbers in any memory order. Dask arrays and dataframes are
-            answered block by block, where they are, by this and the other methods (but `work`).
+            Rows to answer for; float32, float64 or whole numbers in any memory order. Large arrays, memory-mapped ones
+            too, are read block by block, and Dask arrays and dataframes are answered where they are, by this and the
+            other methods (but `work`).
 
         Returns
         -------
@@ -165,8 +166,8 @@ class Predictor:
                 if len(index) == 1:  # a copy takes a third of the time
                     return self._single_answers[index[0]].copy()
                 return self._answers.take(index)  # type: ignore[union-attr]
-        if is_dask(X):
-            return map_rows(self, "predict", X)
+        if in_parts(self.machine, X):
+            return answer_parts(self, "predict", X)
         query = self._query(X)
         if self.machine.task == "regression":
             return self._values(self._engine.scores(query, self.n_jobs))
@@ -184,8 +185,8 @@ class Predictor:
         within `score_bounds` of the float64 machine's; with ``precision="float64"`` the arithmetic is double. The
         columns of "ovr" count votes, and every vote is that of the float64 machine.
         """
-        if is_dask(X):
-            return map_rows(self, "decision_function", X)
+        if in_parts(self.machine, X):
+            return answer_parts(self, "decision_function", X)
         query, machine = self._query(X), self.machine
         if machine.is_grouped and machine.decision_function_shape == "ovr" and not isinstance(self._engine, Cascade):
             return self._decision(self._signed_scores(query))
@@ -194,16 +195,16 @@ class Predictor:
     @_offered_if(_no_score_samples)
     def score_samples(self, X: Any) -> Any:
         """Scores before the offset is subtracted (outlier detectors)."""
-        if is_dask(X):
-            return map_rows(self, "score_samples", X)
+        if in_parts(self.machine, X):
+            return answer_parts(self, "score_samples", X)
         scores = self._engine.scores(self._query(X), self.n_jobs)[:, 0]
         return np.asarray(scores - self.machine.intercept[0])
 
     @_offered_if(_no_probabilities)
     def predict_proba(self, X: Any) -> Any:
         """Probabilities in the order of `classes_` (outlier detectors: normal, outlier), from float64 scores."""
-        if is_dask(X):
-            return map_rows(self, "predict_proba", X)
+        if in_parts(self.machine, X):
+            return answer_parts(self, "predict_proba", X)
         return self._probabilities(self._engine.scores(self._query(X), self.n_jobs, "float64"))
 
     @_offered_if(_no_score_bounds)
@@ -213,8 +214,8 @@ class Predictor:
         Columns are those of `predict` (regressors) and of `decision_function`; for its shape "ovr" those of "ovo",
         the pair scores that it is computed from.
         """
-        if is_dask(X):
-            return map_rows(self, "score_bounds", X)
+        if in_parts(self.machine, X):
+            return answer_parts(self, "score_bounds", X)
         assert not isinstance(self._engine, Cascade)
         machine, bounds = self.machine, self._engine.bounded_scores(self._query(X), self.n_jobs)[1]
         if machine.rule == "argmax":

@@ -48,7 +48,8 @@ class PartNames:
         self._used: dict[str, int] = {}
 
     def new(self, kind: str) -> str:
-        """``model_kind``, with a number from the second of its kind on."""
+        """``model_kind``, with a number from the second of its kind on; names of stages may have spaces."""
+        kind = re.sub(r"[^A-Za-z0-9_]", "_", kind)
         self._used[kind] = self._used.get(kind, 0) + 1
         number = self._used[kind]
         return f"{self.model}_{kind}" if number == 1 else f"{self.model}_{kind}{number}"
