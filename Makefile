@@ -12,7 +12,7 @@ ifneq ($(wildcard ../shared/data),)
 export SVELTO_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test test-slow lint format docs bench bench-suite sanitize wheel-test clean
+.PHONY: demo test test-slow lint format docs bench bench-suite sanitize sanitize-threads fuzz wheel-test clean
 
 demo: $(VENV)/.installed
 	$(BIN)/svelto demo
@@ -72,7 +72,20 @@ sanitize: .venv-sanitize/.installed
 	tests/test_native_paths.py tests/test_path_columns.py tests/test_settled_scores.py tests/test_sparse_block.py \
 	tests/test_native_chains.py tests/test_native_hinges.py tests/test_hinge_guard.py tests/test_chain_checks.py tests/test_hull_projection.py \
 	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py \
-	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py
+	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py tests/test_fuzz_corpus.py
+
+# The core under the thread sanitizer. Python is not instrumented, so what only Python, NumPy or a BLAS does is left out
+# (tests/thread-sanitizer.supp); a race in our own code ends the run, and -s lets its report through. Address
+# randomisation is off because the sanitizer of some compilers cannot live with that of newer kernels.
+sanitize-threads: .venv-sanitize-threads/.installed
+	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" SVELTO_SANITIZED=1 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+	TSAN_OPTIONS="suppressions=$(CURDIR)/tests/thread-sanitizer.supp halt_on_error=1 exitcode=66 die_after_fork=0 second_deadlock_stack=1" \
+	setarch -R .venv-sanitize-threads/bin/python -m pytest -s -p no:cacheprovider tests/test_concurrent_predict.py
+
+# Each target gets FUZZ_SECONDS; what is found ends the run and stays in build/fuzz (fuzz/README.md).
+FUZZ_SECONDS ?= 10
+fuzz: $(VENV)/.installed-fuzz
+	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
 
 # A source archive that holds all a build reads, and a wheel, installed into an empty environment and used away from the
 # source tree.
@@ -118,5 +131,18 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 		pytest pytest-xdist hypothesis pandas clarabel --config-settings=build-dir=build/sanitize
 	touch $@
 
+.venv-sanitize-threads/.installed: $(NATIVE)
+	$(PYTHON) -m venv .venv-sanitize-threads
+	.venv-sanitize-threads/bin/python $(PIP_INSTALL) $(BUILD_TOOLS)
+	SVELTO_SANITIZE_THREADS=ON .venv-sanitize-threads/bin/python $(PIP_INSTALL) --no-build-isolation --editable . \
+		pytest hypothesis --config-settings=build-dir=build/sanitize-threads
+	touch $@
+
+# Atheris has wheels for some versions of Python only; without it `make fuzz` goes through the kept inputs.
+$(VENV)/.installed-fuzz: $(VENV)/.installed
+	$(BIN)/python $(PIP_INSTALL) --only-binary :all: "atheris>=3" || \
+		echo "Atheris cannot be installed here: make fuzz replays the kept inputs."
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-sanitize build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-sanitize .venv-sanitize-threads build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

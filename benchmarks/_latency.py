@@ -17,6 +17,8 @@ import numpy as np
 from scipy import sparse
 
 # Contenders take turns this often.
+# Calls that show a p99.
+LEAST_CALLS = 1_000
 ROUNDS = 20
 # Calls before the first that counts, in every round: caches are another contender's when a turn begins.
 WARM_UP = 50
@@ -87,16 +89,16 @@ def python_contender(name: str, predict: Callable[[Any], object], rows: Sequence
     """A function of Python, called in this process."""
 
     def run(first: int, n_calls: int) -> Sequence[int]:
-        time_calls(predict, rows, first, WARM_UP)
+        time_calls(predict, rows, first - WARM_UP, WARM_UP)  # other rows than those that count
         return time_calls(predict, rows, first, n_calls)
 
     return Contender(name, run, note)
 
 
 def affordable_calls(contender: Contender, n_calls: int, most_seconds: float) -> int:
-    """As many calls as fit into the time, at least one for each round and at most all of them."""
+    """As many calls as fit into the time, but no fewer than a p99 needs, and at most all of them."""
     seconds = float(np.median(contender.run(0, ROUNDS))) / 1e9
-    return max(ROUNDS, min(n_calls, int(most_seconds / max(seconds, 1e-9))))
+    return min(n_calls, max(LEAST_CALLS, int(most_seconds / max(seconds, 1e-9))))
 
 
 def measure(contenders: Sequence[Contender], n_calls: int, most_seconds: float, seed: int = 0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from _latency import Percentiles
 from _latency_sharing import N_PROCESSES, N_THREADS
 from _tables import MOST_OTHER_LOAD, number, table
 
@@ -11,6 +12,10 @@ from _tables import MOST_OTHER_LOAD, number, table
 TARGETS = {"p50": 100.0, "p99": 50.0}
 THREAD_TARGET, THREAD_CORES = 1.8, 2
 BUSY = "not judged: busy machine"
+TOO_FEW = "not judged: too few calls of SVC.predict"
+# Calls that a percentile needs.
+LEAST_CALLS = {"p50": 20, "p99": 1_000, "p999": 10_000}
+SHARES = tuple(LEAST_CALLS)
 WAYS = {"fork": "forked after `svelto.load`", "spawn": "`svelto.load` in each"}
 
 
@@ -42,8 +47,8 @@ HEAD = """# Latency of single rows
 One row in a call, test rows one after the other. Every call is timed by itself (`perf_counter_ns`; C:
 `clock_gettime`); p50, p99 and p99.9 are the times within which 50 %, 99 % and 99.9 % of the calls were answered, in
 microseconds. Contenders take turns, the collector of garbage is off, and the first calls of a turn do not count. Who
-is slow gets as many calls as fit into a time limit. *clock* is an empty function: the clock's own time is in all
-figures of Python.
+is slow gets as many calls as fit into a time limit, at least 1,000; a percentile beyond which fewer than ten calls lie
+is not shown. *clock* is an empty function: the clock's own time is in all figures of Python.
 
 svelto's predictors are built on the training rows, with `agreement=0.999` where a method approximates; *auto* was asked
 for `batch_size=1`. A row that the cheap stages leave open goes to the exact engine: where that happens to one row in a
@@ -53,15 +58,21 @@ what was faster for single ones. *differ*: labels of all test rows that are not 
 about)."""
 
 
+def is_busy(measured: dict[str, Any]) -> bool:
+    """Whether others kept the machine busy meanwhile."""
+    return (measured["other_load"] or 0.0) > MOST_OTHER_LOAD
+
+
+def shown(found: Percentiles, share: str) -> str:
+    """A percentile, where at least ten calls lie beyond it."""
+    return number(getattr(found, share)) if found.calls >= LEAST_CALLS[share] else "-"
+
+
 def where(page: Page) -> str:
     """Machine, versions, command."""
     place = page.place
     versions = ", ".join(f"{name} {version}" for name, version in place["versions"].items() if version)
-    busy = [
-        f"{case['title']} {case['other_load']:.2f}"
-        for case in page.cases
-        if (case["other_load"] or 0.0) > MOST_OTHER_LOAD
-    ]
+    busy = [f"{case['title']} {case['other_load']:.2f}" for case in page.cases if is_busy(case)]
     text = (
         f"{place['cpu']}, {place['cores']} cores, instruction level {place['instruction_level']}, {place['system']}, "
         f"Python {place['python']}; {versions}; commit {place['commit']}; `{page.command}`"
@@ -78,7 +89,8 @@ def targets(cases: list[dict[str, Any]]) -> str:
         times = case["times"]
         for which, target in TARGETS.items():
             ratio = getattr(times["SVC.predict"], which) / getattr(times["taylor_tree"], which)
-            verdict = "met" if ratio >= target else "**missed**"
+            verdict = BUSY if is_busy(case) else "met" if ratio >= target else "**missed**"
+            verdict = verdict if times["SVC.predict"].calls >= LEAST_CALLS[which] else TOO_FEW
             rows.append(
                 [f"{case['title']}: {which}, SVC.predict over taylor_tree", number(ratio), f">= {target:.0f}", verdict]
             )
@@ -91,11 +103,14 @@ def calls(case: dict[str, Any]) -> str:
     svc, rows = times["SVC.predict"], []
     for name, found in times.items():
         differ = f"{case['wrong'][name]:,}" if name in case["wrong"] else "-"
-        over = [number(getattr(svc, which) / getattr(found, which)) for which in ("p50", "p99")]
+        over = [
+            number(getattr(svc, which) / getattr(found, which)) if svc.calls >= LEAST_CALLS[which] else "-"
+            for which in ("p50", "p99")
+        ]
         rows.append(
             [
                 name,
-                *(number(value) for value in found[:3]),
+                *(shown(found, share) for share in SHARES),
                 *(["-", "-"] if name == "clock" else over),
                 f"{found.calls:,}",
                 differ,
@@ -123,7 +138,7 @@ def threads(page: Page) -> str:
         if cores == THREAD_CORES:
             target = f">= {THREAD_TARGET}"
             verdict = "met" if line["gain"] >= THREAD_TARGET else "**missed**"
-            verdict = BUSY if (line["other_load"] or 0.0) > MOST_OTHER_LOAD else verdict
+            verdict = BUSY if is_busy(line) else verdict
         rows.append(
             [
                 f"{line['method']}, {line['rows']:,} row{'s' * (line['rows'] > 1)} a call",

@@ -28,6 +28,7 @@ from _hinge_cases import MODELS
 from _tables import number
 from _timing import batch_call, interleave, spread, timed
 from svelto.suite.machines import Case, load_machine
+from svelto.suite.store import code_stamp
 
 MACHINES = ("a9a", "ijcnn1", "letter.scale", "satimage.scale", "usps")
 # Kernel values that the operator is asked for in one call, and most rows of a call.
@@ -65,7 +66,7 @@ def dense(X: Any) -> Any:
 
 def cascade_of(case: Case, method: str, folder: Path | None) -> Any:
     """The accelerated machine; built once and kept."""
-    path = None if folder is None else folder / f"{case.key}-{method}-svelto{svelto.__version__}.svelto"
+    path = None if folder is None else folder / f"{case.key}-{method}-{code_stamp()}.svelto"
     if path is not None and path.is_file():
         return svelto.load(path)
     fast = svelto.accelerate(case.svc, case.X_train, method=method, random_state=0)

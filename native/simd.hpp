@@ -30,6 +30,8 @@ typedef float VecF __attribute__((vector_size(kVectorBytes), may_alias));
 typedef double VecD __attribute__((vector_size(kVectorBytes), may_alias));
 typedef std::int32_t VecI __attribute__((vector_size(kVectorBytes), may_alias));
 typedef std::int64_t VecL __attribute__((vector_size(kVectorBytes), may_alias));
+typedef std::uint32_t VecU __attribute__((vector_size(kVectorBytes), may_alias));
+typedef std::uint64_t VecUL __attribute__((vector_size(kVectorBytes), may_alias));
 
 template <class T>
 struct VecOf;
@@ -187,7 +189,8 @@ template <bool kFused, class V>
 // 2^t for t <= 1; below the smallest normal number the result is that number, not zero: the caller's bound has room
 // for it. n = round(t) comes from adding 1.5 * 2^(mantissa bits): the sum's low bits are n, ready to be shifted into
 // the exponent. Minimax polynomials of 2^f on [-1/2, 1/2]: relative error 7.5e-8 (degree 5) and 3.5e-17 (degree 11)
-// before rounding; tests check the whole function over its range.
+// before rounding; tests check the whole function over its range. A file that somebody made to do harm may ask for
+// larger t: whole numbers without sign wrap then, and the result is some number.
 template <bool kFused = true>
 [[gnu::always_inline]] inline VecF exp2_clamped(VecF t) {
     constexpr float kMagic = 12582912.0f;
@@ -200,7 +203,7 @@ template <bool kFused = true>
     p = multiply_add<kFused>(p, f, broadcast(0x1.ebf918p-3f));
     p = multiply_add<kFused>(p, f, broadcast(0x1.62e428p-1f));
     p = multiply_add<kFused>(p, f, broadcast(0x1.000002p+0f));
-    return reinterpret_cast<VecF>(reinterpret_cast<VecI>(p) + (reinterpret_cast<VecI>(shifted) << 23));
+    return reinterpret_cast<VecF>(reinterpret_cast<VecU>(p) + (reinterpret_cast<VecU>(shifted) << 23));
 }
 template <bool kFused = true>
 [[gnu::always_inline]] inline VecD exp2_clamped(VecD t) {
@@ -220,7 +223,7 @@ template <bool kFused = true>
     p = multiply_add<kFused>(p, f, broadcast(0x1.ebfbdff82c596p-3));
     p = multiply_add<kFused>(p, f, broadcast(0x1.62e42fefa39f2p-1));
     p = multiply_add<kFused>(p, f, broadcast(1.0));
-    return reinterpret_cast<VecD>(reinterpret_cast<VecL>(p) + (reinterpret_cast<VecL>(shifted) << 52));
+    return reinterpret_cast<VecD>(reinterpret_cast<VecUL>(p) + (reinterpret_cast<VecUL>(shifted) << 52));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import dump_svmlight_file, make_moons
+from sklearn.datasets import dump_svmlight_file, load_iris, load_wine, make_moons
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
@@ -248,7 +248,9 @@ def test_without_onnxruntime_the_evaluator_of_onnx_measures(predictors, tmp_path
 def test_what_is_measured_is_the_graph_itself(predictors, tmp_path, monkeypatch):
     """A wrong number in the graph, and not in the predictor, shows in the agreement."""
     monkeypatch.setattr("svelto.export.onnx_model.answer_table", lambda machine: np.array([1, 0]))
-    assert predictors["bounded"].export_onnx(tmp_path / "m.onnx", X=FAR).agreement.predictor == 0.0
+    with pytest.warns(UserWarning, match=r"0\.0000% of the graph's labels"):
+        written = predictors["bounded"].export_onnx(tmp_path / "m.onnx", X=FAR)
+    assert (written.agreement.predictor, written.promise) == (0.0, "none")
 
 
 # -- what cannot be written --------------------------------------------------------------------------------------------
@@ -295,7 +297,9 @@ def test_what_cannot_be_exported_is_said_before_anything_is_written(tmp_path):
         labels.export_onnx(tmp_path / "no.onnx", scores=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("svelto.export.onnx_model.MOST_BYTES", 100)
-        with pytest.raises(ValueError, match="bytes as float32; an ONNX file has room for 100"):
+        with pytest.raises(
+            ValueError, match=r"bytes as float32, .*; an ONNX file has room for 100\. Use a machine of fewer"
+        ):
             fast.export_onnx(tmp_path / "no.onnx")
     assert list(tmp_path.iterdir()) == []
 
@@ -373,3 +377,41 @@ def test_the_command_reads_svelto_files(tmp_path, capsys):
     code, _, err = run(capsys, tmp_path / "tree.svelto", "-o", tmp_path / "tree.onnx")
     assert code == 1
     assert "holds a SVMTreeClassifier; expected a predictor" in err
+
+
+# -- what single precision cannot do -----------------------------------------------------------------------------------
+
+
+def test_a_graph_that_was_measured_to_differ_promises_nothing(tmp_path):
+    """Tiny gamma: all kernel values are close to 1, and large coefficients multiply what single floats lose."""
+    A, b = load_wine(return_X_y=True)
+    rng = np.random.default_rng(0)
+    between = 0.5 * A[rng.integers(len(A), size=2000)] + 0.5 * A[rng.integers(len(A), size=2000)]
+    fast = svelto.accelerate(SVC(C=1e4, gamma=1e-6).fit(A, b), method="exact")
+    with pytest.warns(UserWarning, match=r"99\.\d+% of the graph's labels on 2000 rows given.*dtype='float64'"):
+        coarse = fast.export_onnx(tmp_path / "coarse.onnx", X=between)
+    assert coarse.promise == "none"
+    facts = {entry.key: entry.value for entry in onnx.load(coarse.path).metadata_props}
+    assert facts["svelto promise"].startswith("none: labels measured are not those")
+    fine = fast.export_onnx(tmp_path / "fine.onnx", X=between, dtype="float64")
+    assert (fine.promise, fine.agreement.predictor) == ("exact", 1.0)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "exponential"])
+def test_features_far_from_zero(tmp_path, kernel):
+    A, b = load_iris(return_X_y=True)
+    far = np.random.default_rng(0).normal(size=(3000, 4)) + A.mean(axis=0) + 10_000.0
+    svc = svelto.ExponentialSVC(gamma=0.25) if kernel == "exponential" else SVC(kernel=kernel, gamma=0.25)
+    fast = svelto.accelerate(svc.fit(A + 10_000.0, b), method="exact")
+    far = far.astype(np.float32).astype(np.float64)
+    written = fast.export_onnx(tmp_path / "far.onnx", X=far)
+    assert (written.promise, written.agreement.predictor) == ("exact", 1.0)
+
+
+def test_labels_that_are_too_large(tmp_path):
+    A, b = load_iris(return_X_y=True)
+    labels = np.array([2**63, 5, 6], dtype=np.uint64)[b]
+    fast = svelto.accelerate(SVC().fit(A, labels), method="exact")
+    with pytest.raises(ValueError, match=r"class label 9223372036854775808 is larger than an int64"):
+        fast.export_onnx(tmp_path / "large.onnx")
+    assert not list(tmp_path.iterdir())

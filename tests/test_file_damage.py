@@ -398,6 +398,16 @@ def test_reports_that_are_none(damage, tmp_path):
             svelto.load(forged.write(tmp_path / "f"))
 
 
+@pytest.mark.parametrize("fact", ["score_error_bound", "build_seconds", "agreement"])
+def test_reports_with_numbers_that_are_no_floats(fact, tmp_path):
+    forged = Forged("exact")
+    for pair in forged.content["report"]["dict"]:
+        if pair[0] == fact:
+            pair[1] = 10**400
+    with pytest.raises(UnreadableFileError, match="the report has other facts"):
+        svelto.load(forged.write(tmp_path / "f"))
+
+
 def test_kinds_that_nobody_knows(tmp_path):
     forged = Forged("exact")
     forged.header["kind"] = "os.system"

@@ -19,6 +19,7 @@ import svelto
 from huge_array import spread
 from svelto import _rowfiles, row_blocks
 from svelto._inputs import BadRowError
+from svelto._rowfiles import UnreadableFileError
 
 METHODS = ("exact", "hinges", "taylor_tree", "scaled")
 PROGRAM = Path(__file__).parent / "huge_array.py"
@@ -84,6 +85,7 @@ def machine_and_rows():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
+    monkeypatch.setattr(row_blocks, "LEAST_ROWS", 1)
     monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 8 * 4 * 100)  # a hundred rows of four features
 
 
@@ -94,6 +96,7 @@ def test_blocks_change_nothing(machine_and_rows, monkeypatch, method, dtype):
     fast, X = svelto.accelerate(svc, method="exact"), (3 * X).astype(dtype)
     expected = getattr(fast, method)(X)
     monkeypatch.setattr(row_blocks, "BLOCK_BYTES", 8 * 4 * 100)
+    monkeypatch.setattr(row_blocks, "LEAST_ROWS", 1)
     found = getattr(fast, method)(X)
     assert found.dtype == expected.dtype
     assert_array_equal(found, expected)
@@ -113,6 +116,15 @@ def test_a_bad_row_is_named_by_its_number_in_the_whole_array(machine_and_rows, s
     X[777, 2] = np.nan
     with pytest.raises(ValueError, match=r"X contains nan \(row 777, column 2\)"):
         svelto.accelerate(model, method="exact").predict(X)
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_a_bad_row_of_a_matrix(machine_and_rows, small_blocks):
+    svc, X = machine_and_rows
+    X = np.asmatrix(X.copy())
+    X[777, 2] = np.nan
+    with pytest.raises(ValueError, match=r"X contains nan \(row 777, column 2\)"):
+        svelto.accelerate(svc, method="exact").predict(X)
 
 
 def test_transformers_see_all_rows_at_once(small_blocks):
@@ -142,6 +154,17 @@ def test_large_npy_files_are_mapped(tmp_path, monkeypatch):
     rows = _rowfiles.read_rows(tmp_path / "rows.npy").X
     assert_array_equal(rows, X)
     assert isinstance(rows.base if rows.base is not None else rows, np.memmap | mmap.mmap)
+
+
+def test_large_files_that_are_no_npy(tmp_path, monkeypatch):
+    monkeypatch.setattr(_rowfiles, "MAPPED_BYTES", 100)
+    np.savez(tmp_path / "rows", X=np.ones((50, 3)))
+    (tmp_path / "rows.npz").rename(tmp_path / "rows.npy")
+    np.save(tmp_path / "objects.npy", np.array([[None] * 40]), allow_pickle=True)
+    (tmp_path / "zip.npy").write_bytes(b"PK" + bytes(200))
+    for name in ("rows.npy", "objects.npy", "zip.npy"):
+        with pytest.raises(UnreadableFileError, match="not a readable NPY file"):
+            _rowfiles.read_rows(tmp_path / name)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])

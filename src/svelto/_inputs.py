@@ -262,7 +262,7 @@ def bad_row_error(rows: Rows, row: int, fault: int) -> BadRowError:
             row,
             fault,
         )
-    values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row])
+    values = rows[[row]].toarray().ravel() if sparse.issparse(rows) else np.asarray(rows[row]).ravel()
     bad = np.flatnonzero(~np.isfinite(as_floats(values)))
     if len(bad):
         return BadRowError(

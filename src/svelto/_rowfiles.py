@@ -224,7 +224,7 @@ def _read_npy(path: Path) -> FloatArray:
         try:
             # Object arrays are pickles: reading one would run code from the file.
             if path.suffix not in _OPENERS and path.stat().st_size > MAPPED_BYTES:
-                array = np.load(path, mmap_mode="r", allow_pickle=False)
+                array: np.ndarray[Any, Any] = np.lib.format.open_memmap(path, mode="r")  # refuses object arrays too
             else:
                 array = np.lib.format.read_array(file, allow_pickle=False)
         except ValueError as error:

@@ -363,7 +363,9 @@ def _scores(regression: bool, predictions: Any, y: Any) -> dict[str, Any]:
     """The accuracy, or the mean squared error, for JSON."""
     if not regression:
         return {"accuracy": float(np.mean(np.asarray(predictions) == y))}
-    return {"mean_squared_error": float(np.mean((np.asarray(predictions, dtype=np.float64) - y) ** 2))}
+    with np.errstate(over="ignore", invalid="ignore"):  # labels near the largest number: no error that JSON can hold
+        error = float(np.mean((np.asarray(predictions, dtype=np.float64) - y) ** 2))
+    return {"mean_squared_error": error if np.isfinite(error) else None}
 
 
 def _check_probability(machine: svelto.KernelMachine, model: Path, probability: bool) -> None:
@@ -395,11 +397,13 @@ def _summary(regression: bool, predictions: Any, y: Any) -> list[str]:
         n_right = int(np.count_nonzero(predictions == y))
         return [f"Accuracy = {n_right / n_rows * 100:g}% ({n_right}/{n_rows}) (classification)"]
     p = np.asarray(predictions, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):  # constant targets have no correlation: nan, as LIBSVM says
+    # Constant targets have no correlation: nan, as LIBSVM says; and numbers near the largest one overflow.
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        mean_square = np.mean((p - y) ** 2)
         correlation = np.float64(n_rows * (p @ y) - p.sum() * y.sum()) ** 2 / (
             (n_rows * (p @ p) - p.sum() ** 2) * (n_rows * (y @ y) - y.sum() ** 2)
         )
     return [
-        f"Mean squared error = {np.mean((p - y) ** 2):g} (regression)",
+        f"Mean squared error = {mean_square:g} (regression)",
         f"Squared correlation coefficient = {correlation:g} (regression)",
     ]

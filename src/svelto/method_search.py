@@ -13,6 +13,7 @@ engine before all others: a choice only changes from one call to the next where 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -236,7 +237,8 @@ class Search:
                 self.left_out[method] = "it settles too little to pay"
                 return None
             engine = workshop.uncertified(found)
-            first_share = found.stages[0].operations() / found.cost
+            asked = (stage for stage, t in zip(found.stages, found.thresholds, strict=True) if t < math.inf)
+            first_share = next(asked).operations() / found.cost
             agreement = workshop.calibrator.chosen_agreement(found.traces, found.thresholds)
             finish = partial(self._certified, workshop, found, method)
         else:

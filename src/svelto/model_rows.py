@@ -42,13 +42,14 @@ def _widen(machine: KernelMachine, n_features: int) -> KernelMachine:
 
 def _kernel_columns(rows: RowFile, machine: KernelMachine) -> Rows:
     """Kernel values with the training rows; LIBSVM text has the row's serial number in front (``0:serial``)."""
-    X = rows.X
-    if rows.format == "libsvm":
-        X = X[:, 1:].toarray()
-    needed = int(np.max(machine.support_vectors)) + 1
-    if X.shape[1] < needed:
+    X, first = rows.X, int(rows.format == "libsvm")
+    found, needed = X.shape[1] - first, int(np.max(machine.support_vectors)) + 1
+    # A LIBSVM model does not say how many training rows there were: what stands behind the needed ones is not read.
+    wanted = needed if machine.n_features is None else machine.n_features
+    if found < needed or (machine.n_features is not None and found > wanted):
         raise ValueError(
-            f"{rows.name} has {X.shape[1]} kernel values a row; this precomputed kernel needs {needed}, one for each "
+            f"{rows.name} has {found} kernel values a row; this precomputed kernel needs {wanted}, one for each "
             "training row."
         )
-    return X
+    # Sliced before it is an array: a value with a number in the billions would make one of gigabytes.
+    return X[:, 1 : 1 + wanted].toarray() if first else X

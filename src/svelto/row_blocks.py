@@ -15,13 +15,15 @@ from svelto._collections import is_dask, map_rows
 from svelto._inputs import BadRowError, bad_row_error
 from svelto.machine import KernelMachine
 
-# Bytes of a block as float64. Smaller arrays are answered in one call; larger blocks are not faster.
+# Bytes of a block as float64. Smaller arrays are answered in one call; larger blocks are not faster. Very wide rows
+# make larger ones: so many rows keep two threads busy.
 BLOCK_BYTES: Final = 64 * 2**20
+LEAST_ROWS: Final = 512
 
 
 def rows_of_a_block(n_features: int) -> int:
-    """Rows that take `BLOCK_BYTES` as float64, at least one."""
-    return max(1, BLOCK_BYTES // (8 * max(n_features, 1)))
+    """Rows that take `BLOCK_BYTES` as float64, at least `LEAST_ROWS`."""
+    return max(LEAST_ROWS, BLOCK_BYTES // (8 * max(n_features, 1)))
 
 
 def in_parts(machine: KernelMachine, X: Any) -> bool:

@@ -23,6 +23,7 @@ from svelto._inputs import Query, as_floats, n_rows_of, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.packing import RULE_CODES, Grouping, breaks_ties, pack_machine
+from svelto.engines.table_width import check_width
 from svelto.machine import KernelMachine
 
 # What a native call reports; see _core.pyi.
@@ -37,6 +38,8 @@ OPERATIONS_PER_CALL: Final = 4e10
 OPERATIONS_PER_THREAD: Final = 2e6
 # The float32 tier is kept if it settles at least this share of the probe rows.
 USEFUL_SHARE: Final = 0.5
+# Probe rows have at most this many numbers.
+PROBE_NUMBERS: Final = 1 << 23
 # float32 scores are good enough for decision_function if their error bound is below this share of the scores' spread.
 SCORE_TOLERANCE: Final = 0.01
 
@@ -105,6 +108,7 @@ class ExactEngine:
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def _build(self) -> None:
         machine = self.machine
+        check_width(machine)
         self.uses_postings = prefers_postings(machine)
         self.score_bound = 0.0  # largest bound on |float32 score - float64 score| among the probe rows
         self.first_tier: str = "float64"
@@ -267,15 +271,17 @@ def prefers_postings(machine: KernelMachine) -> bool:
     per_feature = np.bincount(vectors.indices, minlength=1).astype(np.float64)
     shared = float((per_feature**2).sum()) / n_sv**2
     panels = vectors.nnz / n_sv / 12.0 + 1.0
-    panel_bytes = 12.0 * n_sv * vectors.shape[1]
+    # Panels are never narrower than their width, in both precisions, and there are copies while they are packed.
+    panel_bytes = 12.0 * max(n_sv, 4 * _core.PANEL_WIDTH_F32) * vectors.shape[1]
     return bool(3.0 * shared + 3.0 < panels or panel_bytes > 2**30)
 
 
 def _probe_rows(machine: KernelMachine) -> FloatArray:
     """Rows where the score is large (support vectors) and where it is not (midpoints between them)."""
     rng = np.random.default_rng(0)
-    a, b = rng.integers(machine.n_sv, size=(2, 128))
     vectors = machine.support_vectors
+    # Fewer rows where they are very wide: these are dense.
+    a, b = rng.integers(machine.n_sv, size=(2, min(128, max(4, PROBE_NUMBERS // vectors.shape[1]))))
     first = vectors[a].toarray() if sparse.issparse(vectors) else vectors[a]
     second = vectors[b].toarray() if sparse.issparse(vectors) else vectors[b]
     return np.vstack([first, 0.5 * first + 0.5 * second])

@@ -6,10 +6,11 @@ and outputs. The graph is run beside the predictor before anything is written (`
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from svelto._options import check_choice
 from svelto._rowfiles import write_atomically
@@ -20,6 +21,9 @@ from svelto.export.onnx_measure import measure
 from svelto.export.onnx_model import make_model, wants_scores
 from svelto.export.onnx_plan import plan_of
 from svelto.report import Report
+
+# Rows whose score is within rounding are few. Where more labels than this differ, no promise is carried over.
+LEAST_AGREEMENT: Final = 0.999
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class OnnxExport:
     method : str
         What of the predictor it holds: stages, and "exact" for the whole sum.
     promise : {"exact", "statistical", "none"}
-        What its labels are worth; see `agreement` for what was measured.
+        What its labels are worth: the predictor's promise, or none where the labels measured speak against it.
     outputs : tuple of str
         Names of its outputs.
     file_bytes : int
@@ -80,7 +84,7 @@ def export_predictor(
     plan = plan_of(predictor)
     model = make_model(plan, dtype, wants_scores(plan, scores))
     agreement = measure(predictor, model.SerializeToString(), X, dtype)
-    promise = predictor.report.promise
+    promise = _kept_promise(predictor.report, agreement)
     facts = {
         "written by": f"svelto {version()}",
         "model": model_words(plan.machine),
@@ -99,8 +103,27 @@ def export_predictor(
     return OnnxExport(target, dtype, plan.method, promise, names, len(data), agreement)
 
 
+def _kept_promise(report: Report, agreement: Agreement) -> str:
+    """The predictor's promise, unless what was measured of the graph speaks against it."""
+    if report.promise == "none" or agreement.predictor is None or not agreement.n_rows:
+        return report.promise
+    least = 1.0 if report.promise == "exact" else report.agreement or 1.0
+    if agreement.predictor >= min(least, LEAST_AGREEMENT):
+        return report.promise
+    warnings.warn(
+        f"{agreement.predictor:.4%} of the graph's labels on {agreement.n_rows} {agreement.rows} are those of the "
+        "predictor: sums in this precision are too coarse for the machine, and the graph promises nothing. Use "
+        "dtype='float64'; where that is given already, scale the features before training.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return "none"
+
+
 def _promise_words(promise: str, report: Report, dtype: str) -> str:
     """The promise in a sentence."""
+    if promise != report.promise:
+        return f"none: labels measured are not those of the predictor, whose promise is {report.promise}"
     if promise == "exact":
         kind = "single" if dtype == "float32" else "double"
         return (

@@ -59,10 +59,12 @@ def kernel_sums(graph: Graph, machine: KernelMachine, rows: str) -> str:
     """Scores (n_rows, n_scores) of scaled rows; for some rows at a time."""
     if machine.kernel.name == "linear":
         S = dense(machine.support_vectors)
-        weights = np.vstack([row @ S for row in expand_rows(machine, machine.dual_coef)])
-        return graph.node("Gemm", rows, graph.floats(weights.T), graph.floats(machine.intercept))
+        weights, centre = np.vstack([row @ S for row in expand_rows(machine, machine.dual_coef)]), centre_of(machine)
+        offsets = graph.floats(machine.intercept + weights @ centre)
+        return graph.node("Gemm", graph.less(rows, centre), graph.floats(weights.T), offsets)
     kernel = machine.kernel
-    centre = centre_of(machine) if kernel.name == "rbf" else np.zeros(machine.support_vectors.shape[1])
+    far = kernel.name == "rbf" or kernel.name in LENGTHS  # a shift changes nothing
+    centre = centre_of(machine) if far else np.zeros(machine.support_vectors.shape[1])
     order = slice(None) if len(machine.dual_coef) > 1 else _signs_in_turn(machine.dual_coef[0])
     vectors, coef = dense(machine.support_vectors)[order] - centre, machine.dual_coef[:, order].T
     rows = graph.less(rows, centre)

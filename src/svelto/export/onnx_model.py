@@ -53,8 +53,10 @@ def make_model(plan: Plan, dtype: str, scores: bool) -> Any:
     size = sum(tensor.ByteSize() for tensor in graph.constants)
     if size > MOST_BYTES:
         raise ValueError(
-            f"The numbers of this predictor take {size:,} bytes as {dtype}; an ONNX file has room for {MOST_BYTES:,}. "
-            "Use dtype='float32', or a machine of fewer support vectors."
+            f"The numbers of this predictor take {size:,} bytes as {dtype}, with zeros of sparse support vectors "
+            f"written out; an ONNX file has room for {MOST_BYTES:,}. Use "
+            + ("dtype='float32', or " if dtype == "float64" else "")
+            + "a machine of fewer support vectors or features."
         )
     made = helper.make_graph(
         graph.nodes, "kernel_machine", [value_info("X", graph.floating, ["rows", machine.n_features])], outputs

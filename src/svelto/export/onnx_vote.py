@@ -46,6 +46,11 @@ def answer_table(machine: KernelMachine) -> np.ndarray[Any, Any]:
         return np.array([-1, 1], dtype=np.int64)
     classes = machine.classes[machine.vote_order]
     if classes.dtype.kind in "iub":
+        if classes.dtype.kind == "u" and int(classes.max()) > np.iinfo(np.int64).max:
+            raise ValueError(
+                f"The class label {classes.max()} is larger than an int64, which labels of an ONNX graph are. Train "
+                "with smaller labels."
+            )
         return np.asarray(classes.astype(np.int64))
     if classes.dtype.kind == "f":
         whole = bool((classes == np.rint(classes)).all()) and float(np.abs(classes).max()) < LARGEST

@@ -83,7 +83,8 @@ def _read_report(part: In) -> Report:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
+    # JSON may hold whole numbers of hundreds of digits, which no float can.
+    return type(value) is float or (type(value) is int and abs(value) < 2**1000)
 
 
 def _is_table(value: Any) -> bool:
@@ -95,7 +96,7 @@ def _is_trial(trial: Any) -> bool:
         return False
     # JSON has one kind of number: 1.0 may have been written as a whole one.
     fits = all(
-        type(trial[name]) is wanted or (wanted is float and type(trial[name]) is int)
+        _is_number(trial[name]) if wanted is float else type(trial[name]) is wanted
         for name, wanted in _TRIAL_TYPES.items()
     )
     return fits and trial["promise"] in tuple(PROMISES) and _is_table(trial["stages"])

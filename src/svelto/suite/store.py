@@ -23,12 +23,13 @@ PACKAGES: Final = ("numpy", "scipy", "scikit-learn", "scikit-learn-intelex", "on
 # What must be the same for times to be comparable.
 SAME_COMPUTER: Final = ("cpu", "cores", "instruction_level", "versions")
 NOT_MEASURED: Final = (
-    *("bench.py", "bench_command.py", "cli.py", "cli_bench.py", "demo.py", "run_script.py"),
+    *("bench.py", "bench_command.py", "cli.py", "cli_accelerate.py", "cli_bench.py", "cli_export.py", "cli_saved.py"),
+    *("accelerate_command.py", "export_command.py", "demo.py", "run_script.py"),
     *("_livetable.py", "report_page.py", "report_pictures.py"),
     *("suite/cli.py", "suite/figures.py", "suite/html_page.py", "suite/markdown.py", "suite/picture.py"),
     *("suite/readme.py", "suite/run.py", "suite/store.py", "suite/summary.py"),
 )
-NOT_MEASURED_FOLDERS: Final = ("reproduce", "training")
+NOT_MEASURED_FOLDERS: Final = ("export", "reproduce", "training")
 
 
 @cache
