@@ -19,8 +19,8 @@ __all__ = ["check", "cross", "mutate"]
 
 mutate = forge
 # Errors that a model may answer with. A parameter may ask for what was not learned, as after set_params; and numbers of
-# a scaler may be so large that rows cannot be scaled.
-REFUSALS = ("again with probability=True", "squared distances overflow", "finite", "infinity")
+# a scaler or of a kernel may be so large that what is made of rows overflows.
+REFUSALS = ("again with probability=True", "overflow", "finite", "infinity")
 N_ROWS = 5
 DENSE_WIDTH = 1000
 

@@ -30,15 +30,22 @@ SMALLER = {"n_folds": 2, "max_nodes": 1, "greedy": 0, "tail_at": 1, "last": "cla
 )
 @parametrize_with_checks(
     [
-        SVMTreeClassifier(),
+        SVMTreeClassifier(**SMALL),
         SVMTreeClassifier(tail=None, multi_class="ovr", probability=True, **SMALL),
     ]
 )
 def test_scikit_learns_checks(estimator, check):
     if check.func.__name__ in TEN_FORMATS:
         estimator = clone(estimator).set_params(**SMALLER)
-    elif check.keywords:  # a check once more, with rows of another type or in other memory
-        estimator = clone(estimator).set_params(**SMALL)
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore:.*chains ended with rows of both classes left:sklearn.exceptions.ConvergenceWarning"
+)
+@parametrize_with_checks([SVMTreeClassifier()])
+def test_scikit_learns_checks_with_default_parameters(estimator, check):
     check(estimator)
 
 
