@@ -48,7 +48,7 @@ def _loaded(path, verify):
 
 def _rows(model):
     machine = getattr(model, "machine", None)
-    width = model.n_features_in_
+    width = getattr(model, "n_features_in_", None)  # a precomputed kernel may have none
     if machine is not None and machine.kernel.name == "precomputed":
         needed = int(np.max(machine.support_vectors, initial=0)) + 1
         width = needed if width is None else max(width, needed)
