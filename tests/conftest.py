@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ if _beside.is_dir():
 settings.register_profile("svelto", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("svelto")
 
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
 
 @pytest.fixture
 def run(capfdbinary):
@@ -30,3 +34,16 @@ def run(capfdbinary):
         return leaving.value.code or 0, out, err.decode()
 
     return call
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """Import benchmarks/NAME.py as the script itself does."""
+    pytest.importorskip("threadpoolctl")
+    if not BENCHMARKS.is_dir():
+        pytest.skip("the benchmarks are not part of this copy")
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield importlib.import_module
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(BENCHMARKS)):
+            del sys.modules[name]

@@ -3,27 +3,11 @@
 import importlib
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.svm import SVC
-
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Import benchmarks/NAME.py as the script itself does."""
-    pytest.importorskip("threadpoolctl")
-    if not BENCHMARKS.is_dir():
-        pytest.skip("the benchmarks are not part of this copy")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 def make_case(bench, *, n_classes, csr=False, folder=None):

@@ -1,8 +1,6 @@
 """The pieces of benchmarks/latency.py on a small machine: what they count and compare. Times are never looked at."""
 
-import importlib
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +10,7 @@ from sklearn.svm import SVC
 
 import svelto
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMAPS = Path("/proc/self/smaps_rollup")
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    """Import benchmarks/NAME.py as the script itself does."""
-    if not BENCHMARKS.is_dir():
-        pytest.skip("the benchmarks are not part of this copy")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield importlib.import_module
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(BENCHMARKS)):
-            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,7 @@ class Plan:
 def plans(predictor: Any) -> list[Plan]:
     """What may be written of a predictor: all of it, then single stages."""
     machine, engine = predictor.machine, predictor._engine
-    _check_machine(machine)
+    check_exportable(machine, "export_c")
     exact = Plan("exact", machine, [], [])
     if isinstance(engine, ExactEngine | StoppedSum):
         return [exact]
@@ -137,20 +137,21 @@ def _alone(engine: Cascade, stage: Any) -> Plan:
     return Plan(stage.name, engine.machine, [stage], [0.0], exact=False, whole=False)
 
 
-def _check_machine(machine: KernelMachine) -> None:
+def check_exportable(machine: KernelMachine, writer: str) -> None:
+    """Refuse a machine whose answers need what neither C code nor a graph has; `writer` is the method to name."""
     if not machine.kernel.has_native_code:
         raise NotImplementedError(
-            "export_c writes kernels on vectors (rbf, exponential, laplacian, poly, sigmoid, linear); this machine has "
-            f"the kernel {machine.kernel}, for which there is no C code."
+            f"{writer} writes kernels on vectors (rbf, exponential, laplacian, poly, sigmoid, linear); this machine "
+            f"has the kernel {machine.kernel}, which it cannot write."
         )
     if machine.front:
         steps = ", ".join(type(step).__name__ for step in machine.front)
         raise NotImplementedError(
-            f"The model has steps in front of the machine that C code does not know: {steps}. Standard, min-max and "
+            f"The model has steps in front of the machine that {writer} does not know: {steps}. Standard, min-max and "
             "max-abs scalers can be exported; apply other steps yourself, and export the last step of the Pipeline."
         )
     if machine.calibration is not None:
         raise NotImplementedError(
-            "A CalibratedClassifierCV answers with its most probable class, which export_c does not write. Export its "
+            f"A CalibratedClassifierCV answers with its most probable class, which {writer} does not write. Export its "
             "inner estimator."
         )
