@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "binding.hpp"
+#include "cascade_parts.hpp"
 #include "guard.hpp"
 
 namespace svelto::binding {
@@ -53,26 +54,25 @@ Guard read_guard(const nb::dict& fields, std::vector<std::int32_t>& far) {
     return g;
 }
 
-class GuardObject {
+class GuardObject final : public RowMarker {
   public:
     GuardObject(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
           guard_(read_guard(fields_, far_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, guard_.d)) {}
-    GuardObject(const GuardObject&) = delete;
-    GuardObject& operator=(const GuardObject&) = delete;
+
+    int width() const noexcept override { return guard_.d; }
+    StageOutcome mark(const RowSource& rows, int n_threads, std::uint8_t* outside) const override {
+        return mark_rows(guard_, hot_, rows, n_threads, outside);
+    }
 
     StageTuple mark_dense(const AnyMatrix& X, Marks out, bool scale, int n_threads) const {
-        return mark(prepared(dense_source(X), scale), out, n_threads);
+        return mark_into(prepared(dense_source(X), scale), out, n_threads);
     }
     StageTuple mark_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Marks out,
                         int n_threads) const {
-        return mark(csr_source(data, indices, row_start, guard_.d), out, n_threads);
-    }
-    int count_dense(const AnyMatrix& X) const {
-        const RowSource rows = prepared(dense_source(X), true);
-        return count_outside(guard_, hot_, rows);  // a few rows: letting the interpreter go would cost more than they
+        return mark_into(csr_source(data, indices, row_start, guard_.d), out, n_threads);
     }
 
   private:
@@ -81,12 +81,12 @@ class GuardObject {
         if (scale) rows.scaling = scaling_;
         return rows;
     }
-    StageTuple mark(const RowSource& rows, Marks& out, int n_threads) const {
+    StageTuple mark_into(const RowSource& rows, Marks& out, int n_threads) const {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
         static_assert(sizeof(bool) == sizeof(std::uint8_t));
         auto* marks = reinterpret_cast<std::uint8_t*>(out.data());
         const nb::gil_scoped_release nogil;
-        return as_tuple(mark_rows(guard_, hot_, rows, n_threads, marks));
+        return as_tuple(mark(rows, n_threads, marks));
     }
 
     nb::dict fields_;
@@ -100,12 +100,11 @@ class GuardObject {
 
 void bind_guard(nb::module_& m) {
     m.attr("GUARD_LANES") = kGuardLanes;
-    nb::class_<GuardObject>(m, "Guard")
+    nb::class_<GuardObject, RowMarker>(m, "Guard")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("mark_dense", &GuardObject::mark_dense, "X"_a.noconvert(), "out"_a.noconvert(), "scale"_a, "n_threads"_a)
         .def("mark_csr", &GuardObject::mark_csr, "data"_a.noconvert(), "indices"_a.noconvert(),
-             "row_start"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a)
-        .def("count_dense", &GuardObject::count_dense, "X"_a.noconvert());
+             "row_start"_a.noconvert(), "out"_a.noconvert(), "n_threads"_a);
 }
 
 }  // namespace svelto::binding

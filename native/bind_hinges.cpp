@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "binding.hpp"
+#include "cascade_parts.hpp"
 #include "hinge_stage.hpp"
 
 namespace svelto::binding {
@@ -105,15 +106,18 @@ HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<floa
 }
 
 // Hinges ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
-class HingeEngine {
+class HingeEngine final : public LabelStage {
   public:
     HingeEngine(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
           stage_(read_stage(fields_, floors_, zeros_, far_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.hinges.d)) {}
-    HingeEngine(const HingeEngine&) = delete;
-    HingeEngine& operator=(const HingeEngine&) = delete;
+
+    int width() const noexcept override { return stage_.hinges.d; }
+    StageOutcome settle(const RowSource& rows, double caution, int n_threads, std::int32_t* labels) const override {
+        return hinge_labels(stage_, hot_, rows, caution, n_threads, labels);
+    }
 
     StageTuple labels_dense(const AnyMatrix& X, Labels out, double caution, bool scale, int n_threads) const {
         return labels(dense(X, scale), out, caution, n_threads);
@@ -148,7 +152,7 @@ class HingeEngine {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
         require(caution >= 0.0, "caution must not be negative");
         const nb::gil_scoped_release nogil;
-        return as_tuple(hinge_labels(stage_, hot_, rows, caution, n_threads, out.data()));
+        return as_tuple(settle(rows, caution, n_threads, out.data()));
     }
     StageTuple scores_of(const RowSource& rows, Scores& scores, Scores& errors, int n_threads) const {
         const auto n = static_cast<std::size_t>(rows.n_rows), p = static_cast<std::size_t>(stage_.vote.n_scores);
@@ -179,7 +183,7 @@ class HingeEngine {
 void bind_hinges(nb::module_& m) {
     m.attr("DISTILLED_RULE") = kDistilledRule;
     m.attr("GUARD_COLUMNS") = kGuardColumns;
-    nb::class_<HingeEngine>(m, "HingeStage")
+    nb::class_<HingeEngine, LabelStage>(m, "HingeStage")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("labels_dense", &HingeEngine::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "caution"_a, "scale"_a,
              "n_threads"_a)

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "binding.hpp"
+#include "cascade_parts.hpp"
 #include "path_columns.hpp"
 #include "path_stage.hpp"
 
@@ -153,13 +154,18 @@ PathStage read_paths(const nb::dict& fields, std::vector<PathNode>& nodes) {
 }
 
 // A tree ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
-class Paths {
+class Paths final : public LabelStage {
   public:
     Paths(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
           stage_(read_paths(fields_, nodes_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.tree.d)) {}
+
+    int width() const noexcept override { return stage_.tree.d; }
+    StageOutcome settle(const RowSource& rows, double caution, int n_threads, std::int32_t* labels) const override {
+        return path_labels(stage_, hot_, rows, caution, n_threads, labels);
+    }
 
     StageTuple labels_dense(const AnyMatrix& X, Labels out, double caution, bool scale, int n_threads) const {
         return labels(prepared(dense_source(X), scale), out, caution, n_threads);
@@ -188,7 +194,7 @@ class Paths {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
         require(caution >= 0.0, "caution must not be negative");
         const nb::gil_scoped_release nogil;
-        return as_tuple(path_labels(stage_, hot_, rows, caution, n_threads, out.data()));
+        return as_tuple(settle(rows, caution, n_threads, out.data()));
     }
     StageTuple scores_of(const RowSource& rows, Scores& scores, Scores& errors, Labels& leaf, Labels& evaluations,
                          int n_threads) const {
@@ -216,7 +222,7 @@ void bind_paths(nb::module_& m) {
           "n_threads"_a);
     m.def("partition_rows", &partition, "values"_a.noconvert(), "rows_order"_a.noconvert(), "first"_a, "last"_a,
           "side"_a.noconvert());
-    nb::class_<Paths>(m, "PathStage")
+    nb::class_<Paths, LabelStage>(m, "PathStage")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("labels_dense", &Paths::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "caution"_a, "scale"_a,
              "n_threads"_a)

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "binding.hpp"
+#include "cascade_parts.hpp"
 #include "certified.hpp"
 #include "metric_tree.hpp"
 #include "tree_stage.hpp"
@@ -124,7 +125,7 @@ CertifiedLeaves read_certified(const nb::dict& fields, const TreeStage& stage) {
 
 using Doubles = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-class Stage {
+class Stage final : public ErrorMap {
   public:
     Stage(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
@@ -132,6 +133,20 @@ class Stage {
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.tree.d)) {
         if (fields_.contains("certified_slope")) certified_ = read_certified(fields_, stage_);
+    }
+
+    int width() const noexcept override { return stage_.tree.d; }
+    int n_scores() const noexcept override { return stage_.vote.n_scores; }
+    // A tree with proven leaves settles by their intervals; caution has no meaning there.
+    StageOutcome settle(const RowSource& rows, double caution, int n_threads, std::int32_t* labels) const override {
+        if (certified_.slope != nullptr)
+            return certified_labels(stage_, certified_, hot_, rows, n_threads, labels, nullptr, nullptr);
+        return stage_labels(stage_, hot_, rows, caution, n_threads, labels);
+    }
+    StageOutcome errors(const RowSource& rows, int n_threads, double* errors) const override {
+        StageTrace out;
+        out.errors = errors;
+        return stage_scores(stage_, hot_, rows, n_threads, out);
     }
 
     StageTuple labels_dense(const AnyMatrix& X, Labels out, double caution, bool scale, int n_threads) const {
@@ -212,7 +227,7 @@ void bind_tree(nb::module_& m) {
     m.attr("TREE_LANES") = kTreeLanes;
     m.def("build_tree", &build_tree, "rows"_a.noconvert(), "leaf_size"_a, "max_leaves"_a, "max_depth"_a,
           "exact_pairs"_a, "least_share"_a, "seed"_a, "n_threads"_a, "level"_a);
-    nb::class_<Stage>(m, "TreeStage")
+    nb::class_<Stage, ErrorMap>(m, "TreeStage")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("labels_dense", &Stage::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "caution"_a, "scale"_a,
              "n_threads"_a)

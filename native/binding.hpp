@@ -178,5 +178,7 @@ void bind_local_stage(nb::module_& m);
 void bind_local(nb::module_& m);
 void bind_neighbours(nb::module_& m);
 void bind_guard(nb::module_& m);
+void bind_cascade_parts(nb::module_& m);
+void bind_cascade(nb::module_& m);
 
 }  // namespace svelto::binding

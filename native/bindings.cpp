@@ -4,6 +4,7 @@
 
 #include "binding.hpp"
 #include "bounds.hpp"
+#include "cascade_parts.hpp"
 #include "panel_lists.hpp"
 #include "plain_arithmetic.hpp"
 #include "reference.hpp"
@@ -175,13 +176,24 @@ using Counts = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::
 using BoundedTuple = std::tuple<std::int64_t, std::int64_t, OutcomeTuple>;
 
 // A machine ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
-class Engine {
+class Engine final : public WholeSum {
   public:
     Engine(nb::dict fields, const std::string& level)
         : fields_(std::move(fields)),
           machine_(read_machine(fields_)),
           hot_(&level_table(level)),
           scaling_(read_scaling(fields_, machine_.d)) {}
+
+    int width() const noexcept override { return machine_.d; }
+    int n_scores() const noexcept override { return machine_.n_scores; }
+    const RowScaling& scaling() const noexcept override { return scaling_; }
+    Outcome labels(const RowSource& rows, std::span<const std::int64_t> numbers, Precision first, int n_threads,
+                   std::int32_t* labels) const override {
+        return predict_some(machine_, *hot_, rows, numbers, useful(first), n_threads, labels);
+    }
+    Outcome scores(const RowSource& rows, Precision precision, int n_threads, double* scores) const override {
+        return compute_scores(machine_, *hot_, rows, useful(precision), n_threads, scores, nullptr);
+    }
 
     OutcomeTuple predict_dense(const AnyMatrix& X, Labels out, int precision, bool scale, int n_threads) const {
         return predict(prepared(dense_source(X), scale), out, precision, n_threads);
@@ -206,11 +218,11 @@ class Engine {
     }
     OutcomeTuple scores_dense(const AnyMatrix& X, Scores out, Scores bounds, int precision, bool scale,
                               int n_threads) const {
-        return scores(prepared(dense_source(X), scale), out, bounds, precision, n_threads);
+        return scores_into(prepared(dense_source(X), scale), out, bounds, precision, n_threads);
     }
     OutcomeTuple scores_csr(const AnyVector& data, const AnyVector& indices, const AnyVector& row_start, Scores out,
                             Scores bounds, int precision, int n_threads) const {
-        return scores(csr_source(data, indices, row_start, machine_.d), out, bounds, precision, n_threads);
+        return scores_into(csr_source(data, indices, row_start, machine_.d), out, bounds, precision, n_threads);
     }
 
   private:
@@ -221,8 +233,10 @@ class Engine {
     }
     Precision first_tier(int precision) const {
         require(precision >= 0 && precision <= 2, "precision must be 0, 1 or 2");
-        if (precision == 0 && !machine_.has_f32) return Precision::float64;
-        return static_cast<Precision>(precision);
+        return useful(static_cast<Precision>(precision));
+    }
+    Precision useful(Precision tier) const noexcept {
+        return tier == Precision::float32 && !machine_.has_f32 ? Precision::float64 : tier;
     }
     OutcomeTuple predict(const RowSource& rows, Labels& out, int precision, int n_threads) const {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
@@ -248,7 +262,7 @@ class Engine {
         return {o.settled, o.panels, as_tuple(o.rest)};
     }
     // An empty `bounds` means that none are wanted.
-    OutcomeTuple scores(const RowSource& rows, Scores& out, Scores& bounds, int precision, int n_threads) const {
+    OutcomeTuple scores_into(const RowSource& rows, Scores& out, Scores& bounds, int precision, int n_threads) const {
         const auto n_scores = static_cast<std::size_t>(machine_.n_scores);
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows && out.shape(1) == n_scores,
                 "out has a wrong shape");
@@ -346,11 +360,12 @@ NB_MODULE(_core, m) {
     m.def("vote_values", &vote_values, "values"_a.noconvert(), "dual_coef"_a.noconvert(), "intercept"_a.noconvert(),
           "class_start"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a, "labels"_a.noconvert(),
           "scores"_a.noconvert());
+    bind_cascade_parts(m);
     nb::class_<PlainContext>(m, "PlainArithmetic")
         .def(nb::init<>())
         .def("__enter__", &PlainContext::enter)
         .def("__exit__", &PlainContext::exit);
-    nb::class_<Engine>(m, "Engine")
+    nb::class_<Engine, WholeSum>(m, "Engine")
         .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
         .def("predict_dense", &Engine::predict_dense, "X"_a.noconvert(), "out"_a.noconvert(), "precision"_a, "scale"_a,
              "n_threads"_a)
@@ -378,4 +393,5 @@ NB_MODULE(_core, m) {
     bind_local(m);
     bind_neighbours(m);
     bind_guard(m);
+    bind_cascade(m);
 }

@@ -38,20 +38,4 @@ StageOutcome mark_rows(const Guard& guard, const HotTable& hot, const RowSource&
     return total;
 }
 
-int count_outside(const Guard& guard, const HotTable& hot, const RowSource& rows) noexcept {
-    const PlainArithmetic plain;
-    std::uint8_t outside[kBlockRows];
-    int count = 0;
-    for (std::int64_t first = 0; first < rows.n_rows; first += kBlockRows) {
-        const int n = static_cast<int>(std::min<std::int64_t>(kBlockRows, rows.n_rows - first));
-        hot.mark_outside(guard, rows, first, n, outside);
-        for (int i = 0; i < n; ++i) {
-            if (outside[i] == 0) continue;
-            if (check_row(rows, first + i) != Fault::none) return -1;
-            ++count;
-        }
-    }
-    return count;
-}
-
 }  // namespace svelto

@@ -47,7 +47,4 @@ struct StageOutcome;
 StageOutcome mark_rows(const Guard& guard, const HotTable& hot, const RowSource& rows, int n_threads,
                        std::uint8_t* outside);
 
-// How many of a few rows are outside; -1 where one cannot be read. Never allocates.
-int count_outside(const Guard& guard, const HotTable& hot, const RowSource& rows) noexcept;
-
 }  // namespace svelto

@@ -234,7 +234,7 @@ Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSou
 }
 
 Outcome predict_some(const Machine& machine, const HotTable& hot, const RowSource& rows,
-                     const std::vector<std::int64_t>& numbers, Precision first, int n_threads, std::int32_t* labels) {
+                     std::span<const std::int64_t> numbers, Precision first, int n_threads, std::int32_t* labels) {
     return over_rows(
         machine, hot, rows, static_cast<std::int64_t>(numbers.size()), n_threads,
         [&](Worker& worker, std::int64_t at, int n) { worker.predict(numbers.data() + at, n, first, labels); });

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "hot.hpp"
 #include "machine.hpp"
@@ -28,7 +28,7 @@ Outcome predict_labels(const Machine& machine, const HotTable& hot, const RowSou
 
 // The same for the rows with the given numbers.
 Outcome predict_some(const Machine& machine, const HotTable& hot, const RowSource& rows,
-                     const std::vector<std::int64_t>& numbers, Precision first, int n_threads, std::int32_t* labels);
+                     std::span<const std::int64_t> numbers, Precision first, int n_threads, std::int32_t* labels);
 
 // scores[row][n_scores], and where `bounds` is given the bound on |score - float64 score| of each. A float32 score that
 // overflowed is computed again in float64.

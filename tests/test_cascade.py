@@ -62,10 +62,6 @@ class FakeStage:
         scores, errors = self.scores(query, n_jobs)
         return settled_labels(self.machine, scores, caution * errors if caution > 0 else np.zeros_like(errors))
 
-    def settle_one_block(self, X, caution):
-        labels = self.settle(Query(X), caution)
-        return labels, int((labels < 0).sum())
-
     def operations(self):
         return 1.0
 

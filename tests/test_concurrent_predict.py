@@ -30,6 +30,8 @@ BATCHES = (1, 17, 300)
 def every_call_uses_its_threads(monkeypatch):
     """Small models would be answered by one thread, whatever n_jobs says."""
     monkeypatch.setattr("svelto.engines.exact.OPERATIONS_PER_THREAD", 1.0)
+    monkeypatch.setattr("svelto.engines.reduced_stage.OPERATIONS_PER_THREAD", 1.0)
+    monkeypatch.setattr("svelto.native_cascade.OPERATIONS_PER_THREAD", 1.0)
     monkeypatch.setattr("svelto.engines.distance_lists.OPERATIONS_PER_THREAD", 1.0)
 
 

@@ -310,7 +310,7 @@ def test_scaling_is_applied_on_the_way(name):
         assert_array_equal(guard(Query(rows, scale=True)), expected)
     assert_array_equal(Z, before)
     for start in range(0, 1200, 7):
-        assert guard.count_one_block(Z[start : start + 7]) == expected[start : start + 7].sum()
+        assert_array_equal(guard(Query(Z[start : start + 7], scale=True)), expected[start : start + 7])
     for other in (Z.astype(np.float32), sparse.csr_matrix(Z)):
         if sparse.issparse(other) and name != "MaxAbsScaler":
             continue  # scikit-learn does not centre sparse rows
@@ -331,7 +331,6 @@ def test_threads_and_batches_do_not_matter():
     for size in (1, 3, 64, 1000):
         parts = [guard(Query(Z[start : start + size])) for start in range(0, 2000, size)]
         assert_array_equal(np.concatenate(parts)[:2000], expected[:2000])
-    assert [guard.count_one_block(row[None, :]) for row in Z[:500]] == expected[:500].astype(int).tolist()
     again = pickle.loads(pickle.dumps(guard))
     assert_array_equal(again(Query(Z)), expected)
     assert again.nbytes == guard.nbytes > guard.low.nbytes + guard.high.nbytes + guard.centres.nbytes
@@ -364,7 +363,6 @@ def test_bad_rows_are_named(name, value):
         for rows in (bad, np.asfortranarray(bad)):
             with pytest.raises(ValueError, match=rf"X contains {value!s} \(row {row}, column 10\)"):
                 guard(Query(rows, name is not None), 2)
-        assert guard.count_one_block(bad[row : row + 1]) == -1
         with pytest.raises(ValueError, match=rf"\(row {row}, column 10\)"):
             guard(Query(sparse.csr_matrix(bad)), 2)
 

@@ -322,9 +322,9 @@ def test_marked_rows_are_answered_by_the_exact_engine_only(asking, threshold, mo
         expected = np.where(labels >= 0, labels, expected)
     left = [len(Z), *(np.all([one < 0 for one in alone[:k]], axis=0).sum() for k in range(1, n_stages + 1))]
     asked = Counting(monkeypatch)
-    labels, settled = engine.labels(Query(Z))
-    assert_array_equal(labels, expected)
-    assert settled == [*(-np.diff(left)), left[-1]]
+    for labels, settled in (engine.labels_by_stages(Query(Z)), engine.labels(Query(Z))):
+        assert_array_equal(labels, expected)
+        assert settled == [*(-np.diff(left)), left[-1]]
     # Only what is open before the first stage that does not ask by itself.
     assert asked.rows == (0 if all(asking) else left[asking.index(False)])
     work = engine.work(Query(Z))
@@ -350,8 +350,10 @@ def test_a_stage_that_does_not_guard_itself_is_asked_behind_the_guard(monkeypatc
         assert_array_equal(labels, np.where(marked, exact.labels(Query(Z))[0], bare.settle(Query(Z), 0.0)))
     # A first stage that is never asked leaves the guard to the next.
     asked = Counting(monkeypatch)
-    labels, settled = Cascade(machine, [bare, own], [np.inf, 0.0], exact, guard=guard).labels(Query(Z))
+    late = Cascade(machine, [bare, own], [np.inf, 0.0], exact, guard=guard)
+    labels, settled = late.labels_by_stages(Query(Z))
     assert (settled[0], asked.rows) == (0, 0)
+    assert_array_equal(late.labels(Query(Z))[0], labels)
     # Any other marker goes first, whatever the stage says about itself.
     none = Cascade(machine, [own], [0.0], exact, guard=lambda query: np.ones(query.rows.shape[0], dtype=bool))
     assert none.labels(Query(Z))[1] == [0, len(Z)]

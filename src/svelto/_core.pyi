@@ -13,6 +13,8 @@ SANITIZED: bool
 TREE_LANES: int
 GUARD_COLUMNS: int
 GUARD_LANES: int
+GUARD_ROWS_PER_THREAD: int
+STAGE_ROWS_PER_THREAD: int
 NEIGHBOUR_LANES: int
 EXACT_LANES: int
 PANEL_WIDTH_F32: int
@@ -128,7 +130,54 @@ def partition_rows(
     values: NDArray[np.float32], rows_order: NDArray[np.int64], first: int, last: int, side: NDArray[np.uint8]
 ) -> int: ...
 
-class Guard:
+class LabelStage: ...
+class ErrorMap(LabelStage): ...
+class RowMarker: ...
+class WholeSum: ...
+
+class ReducedStage(LabelStage):
+    def __init__(self, whole: WholeSum, errors: ErrorMap | None, fields: dict[str, Any]) -> None: ...
+    def labels_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
+    ) -> StageOutcome: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        caution: float,
+        n_threads: int,
+    ) -> StageOutcome: ...
+
+class Cascade:
+    def __init__(
+        self,
+        stages: list[LabelStage],
+        cautions: list[float],
+        guards_itself: list[bool],
+        guard: RowMarker | None,
+        exact: WholeSum,
+        precision: int,
+        rows_per_thread: float,
+        rows_per_call: float,
+    ) -> None: ...
+    def labels_dense(
+        self, X: NDArray[Any], out: NDArray[np.int32], settled: NDArray[np.int64], scale: bool, n_threads: int
+    ) -> tuple[int, int]: ...
+    def labels_csr(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        row_start: NDArray[Any],
+        out: NDArray[np.int32],
+        settled: NDArray[np.int64],
+        n_threads: int,
+    ) -> tuple[int, int]: ...
+    def answer_block(self, X: NDArray[Any], out: NDArray[np.int32]) -> bool: ...
+    def answer_row(self, X: NDArray[Any]) -> int: ...
+
+class Guard(RowMarker):
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def mark_dense(self, X: NDArray[Any], out: NDArray[np.bool_], scale: bool, n_threads: int) -> StageOutcome: ...
     def mark_csr(
@@ -139,14 +188,13 @@ class Guard:
         out: NDArray[np.bool_],
         n_threads: int,
     ) -> StageOutcome: ...
-    def count_dense(self, X: NDArray[Any]) -> int: ...
 
 class PlainArithmetic:
     def __init__(self) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *args: object) -> None: ...
 
-class Engine:
+class Engine(WholeSum):
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def predict_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], precision: int, scale: bool, n_threads: int
@@ -203,7 +251,7 @@ class Engine:
         n_threads: int,
     ) -> Outcome: ...
 
-class TreeStage:
+class TreeStage(ErrorMap):
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def labels_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
@@ -260,7 +308,7 @@ class TreeStage:
         n_threads: int,
     ) -> StageOutcome: ...
 
-class PathStage:
+class PathStage(LabelStage):
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def labels_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
@@ -435,7 +483,7 @@ class ChainStage:
 #                            several: (n_hinges[-1], width(n_scores))
 #   shift                    float64 (d,), taken off every row; CSR rows are fast only where it is zero
 #   error                    float64 (n_scores,), not negative
-class HingeStage:
+class HingeStage(LabelStage):
     def __init__(self, fields: dict[str, Any], level: str) -> None: ...
     def labels_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int

@@ -26,6 +26,7 @@ from svelto.engines.exact import ExactEngine, Precision, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
+from svelto.native_cascade import NativeCascade, native_cascade
 from svelto.open_rows import OpenRows
 
 # Where the guard keeps no more than this share of the rows, the first stage reads all of them where they are, and its
@@ -111,10 +112,16 @@ class Cascade:
         self.tolerance = tolerance
         self.guard = guard
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__.pop("_native", None)  # made of the parts before
+        super().__setattr__(name, value)
+
     @cached_property
-    def _first_guards(self) -> bool:
-        """Whether the first stage leaves rows open that the guard would mark."""
-        return bool(self.stages) and isinstance(self.guard, Guard) and guards_itself(self.stages[0])
+    def _native(self) -> NativeCascade | None:
+        return native_cascade(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_native"}
 
     @property
     def nbytes(self) -> int:
@@ -124,6 +131,12 @@ class Cascade:
 
     def labels(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
         """Label of each row in vote order, and how many rows each stage and the exact engine settled."""
+        if self._native is not None:
+            return self._native.labels(query, n_jobs)
+        return self.labels_by_stages(query, n_jobs)
+
+    def labels_by_stages(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, list[int]]:
+        """The same, whatever the parts are: the definition."""
         n = n_rows_of(query.rows)
         n_jobs = Counted(thread_count(n_jobs))
         out: IntArray | None = None
@@ -181,42 +194,18 @@ class Cascade:
 
     def predict_one_block(self, X: np.ndarray[Any, Any]) -> IntArray | None:
         """Labels of a small, already checked float array on this thread; None where a row cannot be read."""
-        if self._first_guards and self.thresholds[0] < math.inf:  # before anything else: most single rows end here
-            out, n_open = self.stages[0].settle_one_block(X, self.thresholds[0])
-            return out if n_open == 0 else self._finish_block(X, out, n_open)
-        if self.thresholds[0] == math.inf and isinstance(self.exact, ExactEngine) and len(self.stages) == 1:
-            return self.exact.predict_one_block(X)
-        marked = self._count_marked(X)
-        if marked < 0:
+        if self._native is not None:
+            return self._native.predict_one_block(X)
+        if not np.isfinite(X).all():
             return None
-        if marked or self.thresholds[0] == math.inf:
-            query = Query(X, self.machine.scaling is not None)
-            return self.labels(query, 1)[0] if np.isfinite(X).all() else None
-        return self._finish_block(X, *self.stages[0].settle_one_block(X, self.thresholds[0]))
+        return self.labels(Query(X, self.machine.scaling is not None), 1)[0]
 
-    def _finish_block(self, X: np.ndarray[Any, Any], out: IntArray, n_open: int) -> IntArray | None:
-        """Labels where the first stage has left so many rows open; None where it could not read one."""
-        if n_open == 0:
-            return out
-        if n_open < 0:
-            return None
-        scale = self.machine.scaling is not None
-        waiting = np.flatnonzero(out < 0)
-        more = min(self.thresholds[1:], default=math.inf) < math.inf
-        if self._first_guards and more and self._count_marked(X[waiting]):
-            out[waiting] = self.labels(Query(X[waiting], scale), 1)[0]
-            return out
-        for stage, threshold in zip(self.stages[1:], self.thresholds[1:], strict=True):
-            if threshold < math.inf and len(waiting):
-                out[waiting] = stage.settle(Query(X[waiting], scale), threshold, 1)
-                waiting = waiting[out[waiting] < 0]
-        if len(waiting):
-            assert isinstance(self.exact, ExactEngine)  # rows of numbers
-            rest = self.exact.predict_one_block(X[waiting])
-            if rest is None:
-                return None
-            out[waiting] = rest
-        return out
+    def predict_one_row(self, X: np.ndarray[Any, Any]) -> int:
+        """The same for a single row, as a number; -1 where it cannot be read."""
+        if self._native is not None:
+            return self._native.answer_row(X)  # type: ignore[no-any-return]
+        labels = self.predict_one_block(X)
+        return -1 if labels is None else int(labels[0])
 
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
         """Share of rows settled by each stage and by the exact engine, operations a row.
@@ -268,12 +257,6 @@ class Cascade:
             limit = math.inf if self.tolerance is None else self.tolerance
             return np.asarray((bounds <= limit).all(axis=1) & np.isfinite(scores).all(axis=1))
         return np.asarray(settled_labels(self.machine, scores, bounds) >= 0)
-
-    def _count_marked(self, X: np.ndarray[Any, Any]) -> int:
-        """How many rows of a small array the guard may mark; -1 where one cannot be read."""
-        if self.guard is None:
-            return 0
-        return self.guard.count_one_block(X) if isinstance(self.guard, Guard) else 1
 
 
 class _Gate:

@@ -49,7 +49,7 @@ from svelto.machine import KernelMachine
 # Rows that cells are found on.
 CELL_ROWS: Final = 20_000
 # Marking a row takes tens of nanoseconds, waking a thread some five microseconds.
-ROWS_PER_THREAD: Final = 1024
+ROWS_PER_THREAD: Final = _core.GUARD_ROWS_PER_THREAD
 # Values looked at together.
 BLOCK_VALUES: Final = 4_000_000
 # Directions are left out beyond this many features: finding them takes features^3 steps, asking about them eight
@@ -141,10 +141,10 @@ class Guard:
             check_outcome(outcome, query.rows, start)
         return out
 
-    def count_one_block(self, X: np.ndarray[Any, Any]) -> int:
-        """How many rows of a small, already checked float array are outside; -1 where one cannot be read."""
-        count: int = self._native.count_dense(X)
-        return count
+    @property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade."""
+        return self._native
 
     def box_distances(self, rows: Rows) -> FloatArray:
         """Squared distance of each scaled row to the box."""

@@ -120,6 +120,7 @@ class Predictor:
         self._short_width = machine.n_features if plain and self._answers is not None else None
         self._single_answers = [] if self._answers is None else np.split(self._answers, len(self._answers))
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
+        self._asks_single = isinstance(self._engine, Cascade)
         # Exact engines read sparse rows as they are.
         self._short_sparse = plain and machine.scaling is None and isinstance(self._engine, Cascade)
 
@@ -160,10 +161,14 @@ class Predictor:
             block: Any = X
         else:
             block = spread_few(X, SHORT_ROWS, self._short_width) if self._short_sparse and isinstance(X, CSR) else None
-        if block is not None:
+        if block is not None and block.shape[0] == 1 and self._asks_single:
+            label = self._engine.predict_one_row(block)  # type: ignore[union-attr]
+            if label >= 0:
+                return self._single_answers[label].copy()  # a third of the time of taking
+        elif block is not None:
             index = self._engine.predict_one_block(block)  # type: ignore[union-attr]
             if index is not None:
-                if len(index) == 1:  # a copy takes a third of the time
+                if len(index) == 1:
                     return self._single_answers[index[0]].copy()
                 return self._answers.take(index)  # type: ignore[union-attr]
         if in_parts(self.machine, X):

@@ -60,13 +60,6 @@ class CertifiedTree(TaylorTree):
         """Labels in vote order where they are certain, -1 elsewhere; `caution` has no meaning here."""
         return self._intervals(query, n_jobs, with_scores=False)[0]
 
-    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array on this thread; see `TaylorTree.settle_one_block`."""
-        out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-        empty = np.empty((0, 0))
-        settled, bad_row, _ = self._native.certified_dense(X, out, empty, empty, True, 1)
-        return out, X.shape[0] - settled if bad_row < 0 else -1
-
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and proven bounds of their errors; with a threshold of 1 they settle what `settle` settles."""
         return self._intervals(query, n_jobs, with_scores=True)[1:]

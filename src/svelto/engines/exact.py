@@ -168,6 +168,11 @@ class ExactEngine:
             self._build()
 
     @property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade or stage."""
+        return self._native
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the packed arrays, float64 originals included."""
         distinct = {id(v): v.nbytes for v in self._fields.values() if isinstance(v, np.ndarray)}
@@ -228,7 +233,8 @@ class ExactEngine:
         """Share of rows settled by each tier, and operations a row."""
         return self.labels(query, n_jobs)[1].work(self.machine)
 
-    def _operations(self, n_rows: int) -> float:
+    def operations(self, n_rows: int) -> float:
+        """Cost of so many rows, in multiply-adds of the inner loop."""
         machine = self.machine
         width = float(self._fields["d"])
         if machine.kernel.name == "linear":
@@ -236,12 +242,12 @@ class ExactEngine:
         return float(n_rows * machine.n_sv * (width + 16.0 + machine.dual_coef.shape[0]))
 
     def _threads(self, part: Rows, n_jobs: int | None) -> int:
-        useful = int(self._operations(part.shape[0]) / OPERATIONS_PER_THREAD) + 1
+        useful = int(self.operations(part.shape[0]) / OPERATIONS_PER_THREAD) + 1
         return 1 if useful == 1 else min(thread_count(n_jobs), useful)
 
     def _parts(self, X: Rows) -> Iterator[tuple[int, Rows]]:
         """X in pieces of bounded work, converted to floats piece by piece."""
-        step = int(np.clip(OPERATIONS_PER_CALL / max(self._operations(1), 1.0), 1024, 131_072))
+        step = int(np.clip(OPERATIONS_PER_CALL / max(self.operations(1), 1.0), 1024, 131_072))
         for start in range(0, X.shape[0], step):
             part = X if X.shape[0] <= step else X[start : start + step]
             yield start, as_floats(part)

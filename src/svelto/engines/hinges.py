@@ -28,7 +28,7 @@ from svelto.engines.arrays import aligned_zeros, padded_width
 from svelto.engines.exact import instruction_level
 from svelto.engines.hinge_fit import decisive_weights, fit_class_hinges, fit_hinges
 from svelto.engines.hinge_training import Hinges
-from svelto.engines.native_stage import block_labels, stage_cautions, stage_labels, stage_scores
+from svelto.engines.native_stage import stage_cautions, stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
 from svelto.engines.taylor_tree import Progress
 from svelto.feature_blocks import features_read
@@ -178,6 +178,11 @@ class HingeStage:
         return RULE_CODES["sign" if self.machine.task == "outlier" else self.machine.rule]
 
     @property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade."""
+        return self._native
+
+    @property
     def guards_itself(self) -> bool:
         """Whether rows that the guard does not know are left open."""
         return self.guard is not None
@@ -198,10 +203,6 @@ class HingeStage:
     def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
         """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
         return stage_labels(self._native, query, caution, n_jobs)
-
-    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
-        return block_labels(self._native, X, caution)
 
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and error scales, each (n_rows, n_scores)."""

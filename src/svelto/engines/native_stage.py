@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import sparse
 
+from svelto import _core
 from svelto._inputs import Query, as_floats, raise_bad_row
 from svelto._threads import thread_count
 from svelto._typing import IntArray, Rows
@@ -19,7 +20,7 @@ from svelto._typing import IntArray, Rows
 # One native call answers at most this many rows, so that Ctrl-C is heard.
 ROWS_PER_CALL: Final = 262_144
 # Below this many rows a second thread costs more than it brings.
-ROWS_PER_THREAD: Final = 256
+ROWS_PER_THREAD: Final = _core.STAGE_ROWS_PER_THREAD
 
 
 def pieces(X: Rows, n_jobs: int | None, rows_per_thread: int = ROWS_PER_THREAD) -> Iterator[tuple[int, Rows, int]]:
@@ -47,16 +48,6 @@ def stage_labels(native: Any, query: Query, caution: float, n_jobs: int | None) 
             outcome = native.labels_dense(part, to, caution, query.scale, threads)
         check_outcome(outcome, query.rows, start)
     return out
-
-
-def block_labels(native: Any, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-    """`stage_labels` for a small, already checked float array on this thread.
-
-    Returns the labels and how many rows are open; -1 where a row cannot be read.
-    """
-    out: IntArray = np.empty(X.shape[0], dtype=np.int32)
-    settled, bad_row, _ = native.labels_dense(X, out, caution, True, 1)
-    return out, X.shape[0] - settled if bad_row < 0 else -1
 
 
 def stage_scores(native: Any, query: Query, outputs: Sequence[Any], n_jobs: int | None) -> None:

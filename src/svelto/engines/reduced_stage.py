@@ -9,15 +9,19 @@ score its own unit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal, Self
 
 import numpy as np
 
+from svelto import _core
 from svelto._inputs import Query
 from svelto._options import check_whole
 from svelto._typing import FloatArray, IntArray
-from svelto.engines.exact import ExactEngine
+from svelto.engines.exact import OPERATIONS_PER_THREAD, PRECISION_CODES, ExactEngine
 from svelto.engines.leaf_models import error_scales, reaches, sign_weights
+from svelto.engines.native_stage import stage_labels
+from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.engines.reduced_set import reduce_machine
 from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, TreeOptions, build_taylor_tree
 from svelto.kernels import Kernel
@@ -91,6 +95,25 @@ class ReducedSet:
         stage._engine = engine
         return stage
 
+    @cached_property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade."""
+        machine, engine = self.machine, self._engine
+        fields = {
+            "n_scores": machine.n_scores,
+            "n_classes": machine.n_classes,
+            "rule": RULE_CODES["sign" if machine.task == "outlier" else machine.rule],
+            "break_ties": breaks_ties(machine),
+            "unit": np.array(self.unit, dtype=np.float64),
+            "precision": PRECISION_CODES[engine.score_tier],
+            "rows_per_thread": OPERATIONS_PER_THREAD / max(engine.operations(1), 1.0),
+        }
+        error_map = None if self.error_map is None else self.error_map.native_part
+        return _core.ReducedStage(engine.native_part, error_map, fields)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "native_part"}
+
     @property
     def n_basis(self) -> int:
         """Number of vectors."""
@@ -107,20 +130,7 @@ class ReducedSet:
 
     def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
         """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
-        from svelto.cascade import settled_labels
-
-        if caution == 0.0:
-            scores = self._engine.scores(query, n_jobs)
-            return settled_labels(self.machine, scores, np.zeros_like(scores))
-        scores, errors = self.scores(query, n_jobs)
-        return settled_labels(self.machine, scores, caution * errors)
-
-    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
-        if not np.isfinite(X).all():
-            return np.full(X.shape[0], -1, dtype=np.int32), -1
-        labels = self.settle(Query(X, scale=self.machine.scaling is not None), caution, 1)
-        return labels, int((labels < 0).sum())
+        return stage_labels(self.native_part, query, caution, n_jobs)
 
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and error scales, each (n_rows, n_scores)."""

@@ -23,7 +23,7 @@ from svelto._inputs import Query, n_rows_of
 from svelto._options import check_choice, check_positive, check_whole
 from svelto._typing import FloatArray, IndexArray, IntArray, Rows
 from svelto.engines.exact import instruction_level
-from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
+from svelto.engines.native_stage import stage_labels, stage_scores
 from svelto.engines.path_arrays import pack_paths
 from svelto.machine import KernelMachine
 from svelto.path_tree import Fetch, PathTree
@@ -287,15 +287,6 @@ class SVTree:
         scores, errors = self.scores(query, n_jobs)
         return settled_labels(self.machine, scores, caution * errors if caution > 0.0 else np.zeros_like(errors))
 
-    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
-        if self._is_native:
-            return block_labels(self.parts[0].native, X, caution)
-        if not np.isfinite(X).all():
-            return np.full(X.shape[0], -1, dtype=np.int32), -1
-        labels = self.settle(Query(X, scale=self.machine.scaling is not None), caution, 1)
-        return labels, int((labels < 0).sum())
-
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and error scales, each (n_rows, n_scores)."""
         traces = self._traces(query, n_jobs)
@@ -335,6 +326,11 @@ class SVTree:
             return self.mean_evals
         width = self.machine.support_vectors.shape[1]
         return float(self.mean_evals * (500.0 + width) + 2000.0 + 20.0 * width)
+
+    @property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade; None where kernel values or votes are Python's."""
+        return self.parts[0].native if self._is_native else None
 
     @property
     def _is_native(self) -> bool:

@@ -25,7 +25,7 @@ from svelto.engines.arrays import aligned, aligned_zeros, as_aligned, padded_row
 from svelto.engines.exact import instruction_level
 from svelto.engines.gradient import DIFFERENTIABLE, values_and_gradients
 from svelto.engines.leaf_models import FIT_SHARE, RIDGE, error_scales, reaches, refine, sign_weights
-from svelto.engines.native_stage import block_labels, stage_labels, stage_scores
+from svelto.engines.native_stage import stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
@@ -159,6 +159,11 @@ class TaylorTree:
         return Tree(normals, offsets, a["children"])
 
     @property
+    def native_part(self) -> Any:
+        """Itself as a part of a native cascade."""
+        return self._native
+
+    @property
     def guards_itself(self) -> bool:
         """Whether rows that the guard does not know are left open."""
         return self.guard is not None
@@ -176,10 +181,6 @@ class TaylorTree:
     def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
         """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
         return stage_labels(self._native, query, caution, n_jobs)
-
-    def settle_one_block(self, X: np.ndarray[Any, Any], caution: float) -> tuple[IntArray, int]:
-        """`settle` for a small, already checked float array; labels, and how many rows are open (-1: unreadable)."""
-        return block_labels(self._native, X, caution)
 
     def trace(self, query: Query, n_jobs: int | None = None) -> Trace:
         """Scores, error scales, and where the rows went."""
