@@ -18,9 +18,8 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 import svelto
 from machines import random_machine
 from svelto.auto_options import AutoOptions
-from svelto.method_search import Candidate, Search
+from svelto.method_search import Search
 from svelto.oracle import FOR_HINGES
-from svelto.report import Trial
 from svelto.stopwatch import Stopwatch
 from svelto.workshop import Workshop
 
@@ -45,7 +44,7 @@ def clock(monkeypatch):
     """Times by name of the first stage instead of a real clock: a dict to be filled."""
     told = {"exact": 10.0}
 
-    def times(self, engines):
+    def times(self, engines, repeats=5):
         def name(engine):
             return engine.stages[0].name.replace("small ", "") if hasattr(engine, "stages") else "exact"
 
@@ -154,33 +153,6 @@ def test_ties_do_not_hinge_on_noise(clock, small_sample):
     assert again.report.tried[-1].setting == fast.report.tried[-1].setting
 
 
-def finalists(**sample):
-    """Methods that would be built on all rows, by microseconds on the sample and share of the first stage in them."""
-    search = Search(svelto.KernelMachine.from_sklearn(SVM), AutoOptions(), 0.99, 0.95, 1)
-    search._note_exact(10e-6)
-    found = [
-        Candidate(method, Trial(method, "", 1000, microseconds, 1.0, "statistical", 100, 0.0), lambda: None, share)
-        for method, (microseconds, share) in sample.items()
-    ]
-    return [candidate.method for candidate in search._hopeful(found)]
-
-
-def test_only_what_is_close_is_built_on_all_rows():
-    assert finalists(hinges=(1.0, 1.0), taylor_tree=(1.4, 1.0), reduced_set=(5.0, 1.0)) == ["hinges", "taylor_tree"]
-    assert finalists(hinges=(1.0, 1.0), taylor_tree=(1.6, 1.0), reduced_set=(5.0, 1.0)) == ["hinges"]
-    assert finalists(hinges=(3.0, 1.0), taylor_tree=(2.5, 1.0), reduced_set=(2.1, 1.0)) == [
-        "taylor_tree",
-        "reduced_set",
-    ]
-    assert finalists(hinges=(16.0, 1.0), taylor_tree=(17.0, 0.1)) == []  # even the sample shows that it will not pay
-
-
-def test_on_all_rows_fewer_are_left_to_what_is_behind_the_first_stage():
-    """Hinges in 0.1 us, with 0.9 us behind them for rows that are left, beat 0.8 us for every row."""
-    assert finalists(hinges=(1.0, 0.1), reduced_set=(0.8, 1.0)) == ["hinges"]
-    assert finalists(hinges=(1.0, 0.9), reduced_set=(0.8, 1.0)) == ["hinges", "reduced_set"]
-
-
 def test_what_is_close_is_built_on_all_rows_and_the_faster_one_taken(clock, small_sample):
     clock.update(hinges=1.0, taylor_tree=1.0, reduced_set=50.0)
     fast = svelto.accelerate(SVM, X, agreement=0.99, random_state=0, n_jobs=1)
@@ -258,15 +230,6 @@ def test_without_a_promise_stages_answer_alone(clock):
 def test_stages_alone_are_faster_than_the_exact_engine_or_not_taken(clock):
     clock.update(hinges=20.0, taylor_tree=30.0, reduced_set=40.0)
     assert svelto.accelerate(SVM, X, agreement=None, random_state=0, n_jobs=1).report.method == "exact"
-
-
-def test_an_exact_method_that_is_faster_is_taken_without_a_promise_too():
-    search = Search(svelto.KernelMachine.from_sklearn(SVM), AutoOptions(), None, 0.95, 1)
-    search._note_exact(10e-6)
-    trial = Trial("bounded", "blocks", 0, 2.0, 1.0, "exact", 100, 0.0)
-    search.trials.append(trial)
-    search._keep(Candidate("bounded", trial, lambda: None))
-    assert search.best.method == "bounded"
 
 
 def test_certainty_is_no_statistical_confidence():

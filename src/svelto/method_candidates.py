@@ -32,7 +32,7 @@ FEWER_LEFT: Final = 4.0
 RAW_AGREEMENT: Final = 0.99
 
 
-@dataclass
+@dataclass(eq=False)
 class Candidate:
     """What could be the predictor.
 
@@ -44,6 +44,8 @@ class Candidate:
         What it was like.
     finish : callable
         Gives the engine and its report; None where the promise could not be shown.
+    engine : object
+        What answers, as long as no promise is shown.
     first_share : float
         Share of its first stage, which every row is asked, in the expected cost of a row.
     """
@@ -51,6 +53,7 @@ class Candidate:
     method: str
     trial: Trial
     finish: Callable[[], tuple[Any, Report] | None]
+    engine: Any
     first_share: float = 1.0
 
     @property

@@ -3,12 +3,10 @@
 1. Where the whole sum costs no more than asking a stage, that is said at once.
 2. Candidates are built on a sample of the rows, with little effort, and their thresholds are chosen there. They are
    timed in turns with the exact engine, at the caller's batch size, on rows of the caller's kind (dense or sparse).
-3. The best, and those that are close to it, are built on all rows and timed again. The fastest is certified, on rows
-   that no choice has seen. Where that fails, an exact method answers: to ask one candidate after the other until one
-   passes would promise more than its confidence.
-
-Times are noisy. Of candidates that are equally fast within a tenth, the first in a fixed order is taken, the exact
-engine before all others: a choice only changes from one call to the next where two are about a tenth apart.
+3. The best, and those that are close to it (`method_standings`), are built on all rows and timed again; what is close
+   then takes turns, because each had its own moment before. The fastest is certified, on rows that no choice has seen.
+   Where that fails, an exact method answers: to ask one candidate after the other until one passes would promise more
+   than its confidence.
 """
 
 from __future__ import annotations
@@ -45,21 +43,14 @@ from svelto.method_candidates import (
     SAMPLE_ROWS,
     STATISTICAL,
     Candidate,
-    raw_rank,
     setting_of,
 )
+from svelto.method_standings import Standings
 from svelto.report import Report, Trial
 from svelto.stage_search import Priced
 from svelto.stopwatch import TIMED_ROWS, Stopwatch
 from svelto.workshop import Workshop
 
-# Equally fast within noise.
-TIE: Final = 1.1
-# A candidate may still be the best on all rows if its forecast is no more than this many times the best one's, or its
-# time on the sample than the exact engine's: with more rows and effort it will be faster.
-CLOSE: Final = 1.5
-HOPEFUL: Final = 1.5
-FINALISTS: Final = 2
 # A Python kernel may take long: so many objects are timed.
 TIMED_OBJECTS: Final = 64
 # Bounds on distances settle something early where features are few.
@@ -84,10 +75,7 @@ class Search:
         self.n_jobs = n_jobs
         self.started = perf_counter()
         self.exact = build_exact(machine, options.precision)
-        self.trials: list[Trial] = []
-        self.left_out: dict[str, str] = {}
-        self.best = self._exact_candidate()
-        self.fallback = self.best  # the best exact method
+        self.standings = Standings(self._exact_candidate(), agreement, options.max_bytes)
 
     # -- the search --------------------------------------------------------------------------------------------------
 
@@ -108,11 +96,11 @@ class Search:
             candidates = []
         watch = self._watch(workshop, X)
         (seconds,) = watch.times([self.exact])
-        self._note_exact(seconds)
+        self.standings.note_exact(seconds)
         if not self._is_late():
             self._try_bounded(X, watch, seed, progress)
         if not candidates:
-            return None if self.best.method != "exact" else self._why_exact()
+            return None if self.standings.best.method != "exact" else self._why_exact()
         small = workshop if n_rows_of(workshop.rows) <= 1.5 * SAMPLE_ROWS else workshop.sampled(SAMPLE_ROWS)
         whole = small is workshop
         hopes: list[Candidate] = []
@@ -127,15 +115,16 @@ class Search:
             )
             if found is not None:
                 hopes.append(found)
-        if whole:
-            return None if self.best.method != "exact" else self._why_exact()
-        hopes = self._hopeful(hopes)
-        for hope in hopes:
+        finalists = hopes if whole else []
+        for hope in [] if whole else self.standings.hopeful(hopes):
             if self._is_late():
                 return "the time budget was used up: the best of what had been tried"
             progress(f"{hope.method}, on all rows")
-            self._build(workshop, hope.method, {}, watch)
-        return None if self.best.method != "exact" else self._why_exact()
+            found = self._build(workshop, hope.method, {}, watch)
+            if found is not None:
+                finalists.append(found)
+        self.standings.play_off(finalists, watch)
+        return None if self.standings.best.method != "exact" else self._why_exact()
 
     @property
     def _is_statistical(self) -> bool:
@@ -177,7 +166,7 @@ class Search:
                     f"there are {n}. Give more rows, as X or X_calibration, or ask for less"
                 )
         if why is not None:
-            self.left_out["statistical methods"] = why
+            self.standings.left_out["statistical methods"] = why
         return why is None
 
     def _watch(self, workshop: Workshop, X: Any) -> Stopwatch:
@@ -210,10 +199,10 @@ class Search:
             try:
                 check_machine(self.machine, read_options(method, {})[0], self.agreement)
             except (ValueError, NotImplementedError) as error:
-                self.left_out[method] = str(error)
+                self.standings.left_out[method] = str(error)
                 continue
             if method == "sv_tree" and self.machine.kernel.has_native_code:
-                self.left_out[method] = "kernel values are cheap here; it is for kernels that take long"
+                self.standings.left_out[method] = "kernel values are cheap here; it is for kernels that take long"
                 continue
             served.append(method)
         return served
@@ -234,7 +223,7 @@ class Search:
         if workshop.calibrator is not None:
             found = workshop.find(own, next_stage, behind)
             if found.is_idle:
-                self.left_out[method] = "it settles too little to pay"
+                self.standings.left_out[method] = "it settles too little to pay"
                 return None
             engine = workshop.uncertified(found)
             asked = (stage for stage, t in zip(found.stages, found.thresholds, strict=True) if t < math.inf)
@@ -258,10 +247,9 @@ class Search:
             build_seconds=seconds,
             stages=dict(engine.work(watch.query, self.n_jobs)["stages"]),
         )
-        self.trials.append(trial)
-        self._note_exact(exact_seconds)
-        candidate = Candidate(method, trial, finish, first_share)
-        self._keep(candidate)
+        self.standings.note_exact(exact_seconds)
+        candidate = Candidate(method, trial, finish, engine, first_share)
+        self.standings.add(candidate)
         return candidate
 
     def _certified(self, workshop: Workshop, found: Priced, method: str) -> tuple[Any, Report] | None:
@@ -296,105 +284,55 @@ class Search:
         try:
             check_bounded(self.machine)
         except (ValueError, NotImplementedError) as error:
-            self.left_out["bounded"] = str(error)
+            self.standings.left_out["bounded"] = str(error)
             return
         native = self.machine.kernel.has_native_code
         if self.options.precision != "auto":
-            self.left_out["bounded"] = "it chooses the precision of its scores itself"
+            self.standings.left_out["bounded"] = "it chooses the precision of its scores itself"
             return
         if native and self.machine.support_vectors.shape[1] > BOUNDED_FEATURES:
-            self.left_out["bounded"] = f"more than {BOUNDED_FEATURES} features: bounds on distances are loose"
+            self.standings.left_out["bounded"] = f"more than {BOUNDED_FEATURES} features: bounds on distances are loose"
             return
         progress("bounded")
         begun = perf_counter()
         engine, report = build_bounded(self.machine, X, {}, self.n_jobs, seed)
         seconds = perf_counter() - begun
         if native and not getattr(engine, "is_bounding", True):
-            self.left_out["bounded"] = "no bound settles enough rows"
+            self.standings.left_out["bounded"] = "no bound settles enough rows"
             return
         exact_seconds, own_seconds = watch.times([self.exact, engine])
-        self._note_exact(exact_seconds)
+        self.standings.note_exact(exact_seconds)
         setting = str(report.details.get("bound", ""))
         trial = Trial("bounded", setting, 0, 1e6 * own_seconds, 1.0, "exact", engine.nbytes, seconds)
-        self.trials.append(trial)
-        self._keep(Candidate("bounded", trial, lambda: (engine, report)))
-
-    # -- which is the best -------------------------------------------------------------------------------------------
-
-    def _exact_candidate(self) -> Candidate:
-        setting = f"{self.machine.n_sv} support vectors"
-        trial = Trial("exact", setting, 0, np.inf, 1.0, "exact", self.exact.nbytes, 0.0, {"exact": 1.0})
-        return Candidate("exact", trial, lambda: (self.exact, exact_report(self.machine, self.exact, self.started)))
-
-    def _note_exact(self, seconds: float) -> None:
-        """The exact engine is timed beside every candidate; the shortest of these times is its own."""
-        if self.best.method == "exact":
-            self.best.trial = replace(self.best.trial, microseconds=min(1e6 * seconds, self.best.trial.microseconds))
-
-    def _exact_trial(self) -> Trial:
-        """The exact engine's own."""
-        return next((trial for trial in self.trials if trial.method == "exact"), self.fallback.trial)
-
-    def _exact_time(self) -> float:
-        """Microseconds of a row of the faster exact method."""
-        known = [self.best.trial] if self.best.method in EXACT else []
-        return min(trial.microseconds for trial in (*known, *self.trials) if trial.method in EXACT)
-
-    def _fits(self, trial: Trial) -> bool:
-        return self.options.max_bytes is None or trial.nbytes <= self.options.max_bytes
-
-    def _keep(self, found: Candidate) -> None:
-        """Take a candidate that is better than the best so far."""
-        if not self._fits(found.trial):
-            self.left_out[found.method] = f"{found.trial.nbytes} bytes, more than max_bytes"
-            return
-        if self.agreement is None and found.method not in EXACT:
-            # A stage alone is for those who want more speed, or have less room, than the exact engine.
-            faster = TIE * found.trial.microseconds < self._exact_time()
-            better = faster or not self._fits(self._exact_trial())
-            better = better and (self.best.method in EXACT or raw_rank(found.trial) < raw_rank(self.best.trial))
-        else:
-            # What was built on the sample only stands in until something is built on all rows.
-            stands_in = self.best.trial.n_rows < found.trial.n_rows and self.best.method not in EXACT
-            better = TIE * found.trial.microseconds < (
-                self._exact_time() if stands_in else self.best.trial.microseconds
-            )
-        if better:
-            if self.best.method == "exact":
-                self.trials.insert(0, self.best.trial)
-            if self.best.method in EXACT:
-                self.fallback = self.best
-            self.best = found
-
-    def _hopeful(self, found: list[Candidate]) -> list[Candidate]:
-        """Candidates to be built on all rows: the best on the sample, and those that are close to it."""
-        fitting = [c for c in found if self._fits(c.trial)]
-        if self.agreement is None:
-            return sorted(fitting, key=lambda c: raw_rank(c.trial))[:FINALISTS]
-        hopeful = [c for c in fitting if c.trial.microseconds <= HOPEFUL * self._exact_time()]
-        ranked = sorted(hopeful, key=lambda c: c.forecast)
-        close = [c for c in ranked if c.forecast <= CLOSE * ranked[0].forecast][:FINALISTS]
-        return sorted(close, key=lambda c: STATISTICAL.index(c.method))  # of equally fast ones the first is kept
-
-    def _why_exact(self) -> str:
-        tried = ", ".join(dict.fromkeys(t.method for t in self.trials if t.method != "exact"))
-        if tried:
-            return f"nothing that was tried is faster ({tried})"
-        return self.left_out.get("statistical methods", "no other method serves this machine")
+        self.standings.add(Candidate("bounded", trial, lambda: (engine, report), engine))
 
     # -- the result --------------------------------------------------------------------------------------------------
+
+    def _exact_candidate(self) -> Candidate:
+        def finish() -> tuple[Any, Report]:
+            return self.exact, exact_report(self.machine, self.exact, self.started)
+
+        setting = f"{self.machine.n_sv} support vectors"
+        trial = Trial("exact", setting, 0, np.inf, 1.0, "exact", self.exact.nbytes, 0.0, {"exact": 1.0})
+        return Candidate("exact", trial, finish, self.exact)
+
+    def _why_exact(self) -> str:
+        tried = ", ".join(dict.fromkeys(t.method for t in self.standings.trials if t.method != "exact"))
+        if tried:
+            return f"nothing that was tried is faster ({tried})"
+        return self.standings.left_out.get("statistical methods", "no other method serves this machine")
 
     def result(self, reason: str | None) -> tuple[Any, Report]:
         """The best engine, and a report that says what else there was."""
         finished = self._finish()
-        best = self.best
+        best = self.standings.best
         if finished is None:
             finished = best.finish()
             unproved = "the promise of the fastest could not be shown; an exact method answers"
             reason = f"{reason}; {unproved}" if reason else unproved  # an interrupted search stays one
         assert finished is not None  # exact methods need no proof
         engine, report = finished
-        if best.method in EXACT and not self._fits(best.trial):
+        if best.method in EXACT and not self.standings.fits(best.trial):
             advice = "pass agreement=None for a stage alone" if self.agreement is not None else "no stage is smaller"
             raise ValueError(
                 f"No predictor fits into max_bytes={self.options.max_bytes}: the exact engine, which answers what "
@@ -403,8 +341,12 @@ class Search:
         details: dict[str, Any] = {"chosen by": f"auto: {reason}" if reason else "auto: the fastest of those tried"}
         if self.options.batch_size is not None:
             details["batch size"] = self.options.batch_size
-        details |= {f"not chosen, {name}": why for name, why in self.left_out.items() if name != best.method}
-        trials = self.trials if any(t.method == "exact" for t in self.trials) else [best.trial, *self.trials]
+        details |= {f"not chosen, {name}": why for name, why in self.standings.left_out.items() if name != best.method}
+        trials = (
+            self.standings.trials
+            if any(t.method == "exact" for t in self.standings.trials)
+            else [best.trial, *self.standings.trials]
+        )
         trials = [replace(trial, chosen=trial is best.trial) for trial in trials]
         return engine, replace(
             report,
@@ -415,8 +357,7 @@ class Search:
 
     def _finish(self) -> tuple[Any, Report] | None:
         """The best with its report; None where its promise could not be shown, and an exact method is the best."""
-        finished = self.best.finish()
+        finished = self.standings.best.finish()
         if finished is None:
-            self.left_out[self.best.method] = "no threshold could be shown to keep the promise"
-            self.best = self.fallback
+            self.standings.give_up("no threshold could be shown to keep the promise")
         return finished

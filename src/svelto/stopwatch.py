@@ -72,11 +72,11 @@ class Stopwatch:
         self.query = Query(rows)
         self.n_rows = n_rows_of(rows)
 
-    def times(self, engines: list[Any]) -> list[float]:
-        """Seconds of a row for each engine: medians of interleaved passes."""
+    def times(self, engines: list[Any], repeats: int = REPEATS) -> list[float]:
+        """Seconds of a row for each engine: medians of so many interleaved passes."""
         seconds: list[list[float]] = [[] for _ in engines]
-        n_passes = REPEATS
-        for turn in range(REPEATS + 1):
+        n_passes = repeats
+        for turn in range(repeats + 1):
             if turn > n_passes and all(seconds):
                 break
             for engine, taken in zip(engines, seconds, strict=True):
