@@ -63,13 +63,20 @@ def fuzz(target: str, seconds: int, seed: int, timeout: int) -> Outcome:
     with open(WORK / f"{target}.log", "w+", errors="replace") as log:
         code = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         log.seek(0)
-        return Outcome(target, code, log.read())
+        return judged(Outcome(target, code, log.read()))
+
+
+def judged(outcome: Outcome) -> Outcome:
+    """A run that saw no edge of the code has looked for nothing: that is no success."""
+    if outcome.code == 0 and not re.search(r"cov: \d+", outcome.log):
+        return outcome._replace(code=1, log=outcome.log + "\nNo edge was seen: svelto was not instrumented.\n")
+    return outcome
 
 
 def told(target: str) -> Outcome:
     """The last run of a target, from its log."""
     log = (WORK / f"{target}.log").read_text(errors="replace")
-    return Outcome(target, 0 if "stat::" in log and "ERROR: libFuzzer" not in log else 1, log)
+    return judged(Outcome(target, 0 if "stat::" in log and "ERROR: libFuzzer" not in log else 1, log))
 
 
 def tell(outcome: Outcome) -> None:

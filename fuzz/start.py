@@ -11,6 +11,7 @@ import sys
 import atheris
 
 from _common import TARGETS, limit_memory
+from _plain_imports import import_plainly
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in TARGETS:
         sys.exit(f"The target is {name!r}; expected one of {', '.join(TARGETS)}.")
+    import_plainly()
     with atheris.instrument_imports(include=["svelto"]):
         target = importlib.import_module(name)
 

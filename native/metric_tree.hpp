@@ -1,4 +1,5 @@
-// Building a metric tree: every node is cut by the hyperplane half-way between its two points farthest apart.
+// Building a metric tree: every node is cut by the hyperplane half-way between its two points farthest apart, moved off
+// points that lie on it.
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@ import pytest
 import svelto
 from c_headers import CLibrary
 from machines import random_machine
+from svelto.engines.taylor_tree import TaylorTree
 from svelto.export.c import export_predictor
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
@@ -130,17 +131,21 @@ def test_c_answers_as_the_predictor(built, case, dtype):
 @needs_gcc
 @pytest.mark.parametrize(("d", "share"), [(20, 0.5), (40, 0.5), (100, 0.5), (150, 0.04)])
 def test_rows_on_a_cut_take_the_side_of_the_native_walk(tmp_path, d, share):
-    # Rows of zeros and ones often lie half-way between two others; 0.04: rows that walk by what is not zero.
+    # Cuts keep off the rows they were made of; others may lie on them. 0.04: rows that walk by what is not zero.
     X = (np.random.default_rng(0).random((1500, d)) < share).astype(np.float64)
     machine = random_machine("rbf", n_sv=30, d=d, gamma=1.0 / d)
     options = {"leaf_size": 4, "fit": "taylor", "oracle_rows": 0, "split": "midpoint"}
     fast = svelto.accelerate(machine, X, method="taylor_tree", agreement=None, random_state=0, n_jobs=1, **options)
     tree = fast._engine.stages[0]
     assert tree.arrays["stored"] == (share < 0.08)
+    offsets = tree.arrays["offsets"].copy()
+    side = (X - tree.arrays["shift"]) @ tree.arrays["normals"][0, :d].astype(np.float64) + offsets[0]
+    assert np.abs(side).min() > 0.01
+    offsets[0] -= side[np.abs(side).argmin()]  # a plane through some of them
+    tree = TaylorTree(tree.machine, {**tree.arrays, "offsets": offsets})
+    fast._engine.stages = [tree]
     library = CLibrary(tmp_path, [fast.export_c(tmp_path / "tree.h").name])
-    normals, offsets, _ = tree.tree
-    on_cut = np.abs(X @ normals.T.astype(np.float64) + offsets) < 1e-5
-    assert on_cut.any()
+    assert (np.abs(X @ tree.tree.normals[0].astype(np.float64) + tree.tree.offsets[0]) < 1e-5).sum() > 1
     decisions, labels = library.ask("tree", X, 1)
     assert np.abs(decisions[:, 0] - fast.decision_function(X)).max() < 1e-5
     assert (labels == fast.predict(X)).all()

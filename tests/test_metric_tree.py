@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from svelto import _core
@@ -119,19 +119,28 @@ def test_tree_is_that_of_the_definition(n, d):
         assert leaves_of(build(X)) == slow_leaves(X, list(range(n)))
 
 
-def test_every_hyperplane_stands_half_way_between_the_farthest_pair():
-    X = integers(80, 3)
+@pytest.mark.parametrize(("size", "some_on_cuts"), [(20, False), (3, True)])
+def test_every_hyperplane_stands_half_way_between_the_farthest_pair(size, some_on_cuts):
+    X = integers(80, 3, size=size)
     tree = build(X)
+    n_moved = 0
     for node, left, right, _ in nodes_of(tree):
         points = X[left + right]
         sq_dist = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
         normal_, offset = tree["normals"][node, :3].astype(float), float(tree["offsets"][node])
         assert (normal_**2).sum() == sq_dist.max()
         ends = [(i, j) for i, j in np.argwhere(sq_dist == sq_dist.max()) if (points[i] - points[j] == normal_).all()]
-        # h(midpoint) = 0, without a division: h(u) = -h(v).
-        assert any((points[i] + points[j]) @ normal_ + 2 * offset == 0 for i, j in ends)
+        half_way = [-0.5 * (points[i] + points[j]) @ normal_ for i, j in ends]
+        if offset not in half_way:
+            # A point on the cut stays on the right, and the cut is moved into the gap on its left.
+            below, above = (X[left] @ normal_).max(), (X[right] @ normal_).min()
+            assert_allclose(offset, 0.381966 * (above - below) - above, rtol=1e-6, atol=1e-5)
+            assert any((X[right] @ normal_ + cut == 0).any() for cut in half_way)
+            n_moved += 1
         assert (X[left] @ normal_ + offset < 0).all()
-        assert (X[right] @ normal_ + offset >= 0).all()
+        assert (X[right] @ normal_ + offset > 0).all()
+    assert (n_moved > 0) == some_on_cuts
+    assert n_moved < len(tree["offsets"])
     assert_array_equal(tree["normals"][:, 3:], 0)  # padding
 
 

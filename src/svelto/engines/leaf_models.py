@@ -29,6 +29,8 @@ from svelto._typing import FloatArray, IndexArray
 FIT_SHARE: Final = 0.67
 # Penalty on a change of the slope, as a multiple of the mean square of a coordinate in the leaf.
 RIDGE: Final = 0.3
+# Rows of a leaf differ if the sum of their squares around the mean is more than this share of that around the centre.
+LEAST_SPREAD: Final = 1e-20
 PRIOR_ROWS: Final = 3.0
 # s of the weights, in units of the median |score|.
 SCORE_SCALE: Final = 1.0
@@ -101,8 +103,9 @@ def _ridge(D: FloatArray, residuals: FloatArray, weight: FloatArray, ridge: floa
     root = np.sqrt(weight)[:, None]
     A, b = (D - mean_D) * root, (residuals - mean_r) * root
     n, d = A.shape
-    penalty = ridge * float(np.einsum("ij,ij->", A, A)) / d
-    if penalty <= 0.0:
+    spread, size = float(np.einsum("ij,ij->", A, A)), float(np.einsum("i,ij,ij->", weight, D, D))
+    penalty = ridge * spread / d
+    if spread <= LEAST_SPREAD * size:  # copies of one row: what is left is rounding, and its slopes would be anything
         slope = np.zeros((d, residuals.shape[1]))
     elif n >= d:
         slope = np.linalg.solve(A.T @ A + penalty * np.eye(d), A.T @ b)
