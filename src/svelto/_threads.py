@@ -11,6 +11,7 @@ import os
 import threading
 
 import joblib
+from joblib._parallel_backends import SequentialBackend
 from joblib.parallel import get_active_backend
 
 try:  # scikit-learn's view of OpenMP; private, so a future release may move it
@@ -43,10 +44,14 @@ def thread_count(n_jobs: int | None) -> int:
     """
     if isinstance(n_jobs, Counted):
         return n_jobs
+    if type(n_jobs) is int and n_jobs == 1:
+        return 1  # whatever the limit: small batches take less time than asking for it
     limit = max(1, int(_openmp_limit()))
     backend, configured = get_active_backend()
     if getattr(backend, "nesting_level", 0) and threading.current_thread() is not threading.main_thread():
         return 1  # a joblib thread: its siblings already use the other cores
+    if n_jobs == -1 and not isinstance(backend, SequentialBackend):
+        return limit  # no more than all cores; to count these takes joblib fifty microseconds
     if n_jobs is None:
         if configured in (None, 1, -1):  # joblib says 1 where nobody asked for anything
             return limit
