@@ -125,9 +125,7 @@ class CascadeObject {
         if (run.has_stage() && !run.ask_stage()) return false;
         if (run.is_done()) return true;
         const nb::gil_scoped_release nogil;
-        while (run.has_stage())
-            if (!run.ask_stage()) return false;
-        return run.ask_exact(rows.n_rows);
+        return run.ask_stages() && run.ask_exact(rows.n_rows);
     }
     RowSource dense(const AnyMatrix& X, bool scale) const {
         RowSource rows = dense_source(X);
@@ -140,8 +138,7 @@ class CascadeObject {
         require(settled.shape(0) == cascade_.stages.size() + 1, "settled has a wrong length");
         const nb::gil_scoped_release nogil;
         CascadeRun run(cascade_, rows, n_threads, out.data());
-        bool readable = true;
-        while (readable && run.has_stage()) readable = run.ask_stage();
+        bool readable = run.ask_stages();
         while (readable && !run.is_done()) {
             readable = run.ask_exact(exact_rows_);
             if (run.is_done()) break;

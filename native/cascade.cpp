@@ -15,13 +15,24 @@ constexpr std::int64_t kFewGuarded = 10;
 
 }  // namespace
 
-CascadeRun::CascadeRun(const Cascade& cascade, const RowSource& rows, int n_threads, std::int32_t* labels)
+CascadeRun::CascadeRun(const Cascade& cascade, const RowSource& rows, int n_threads, std::int32_t* labels,
+                       std::size_t first_stage, bool guarded)
     : cascade_(cascade),
       rows_(rows),
       n_threads_(n_threads),
       labels_(labels),
+      next_(first_stage),
       n_open_(rows.n_rows),
+      guarded_(guarded),
       settled_(cascade.stages.size() + 1) {}
+
+bool CascadeRun::ask_stages() {
+    const int threads = useful_threads(rows_.n_rows, kStageRowsPerThread, n_threads_);
+    if (threads > 1) return ask_stages_on(threads);
+    while (has_stage())
+        if (!ask_stage()) return false;
+    return true;
+}
 
 bool CascadeRun::ask_stage() {
     const CascadeStage& asked = cascade_.stages[next_++];
@@ -138,6 +149,12 @@ const RowSource& CascadeRun::open_rows() {
 
 std::int64_t CascadeRun::number_of(std::int64_t place) const {
     return listed_ ? open_[static_cast<std::size_t>(place)] : place;
+}
+
+void CascadeRun::list_rows(std::vector<std::int64_t>& open, std::vector<std::int64_t>& kept) {
+    list_open();
+    open = open_;
+    kept = kept_;
 }
 
 void CascadeRun::list_open() {

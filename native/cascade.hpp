@@ -29,13 +29,18 @@ struct Cascade {
 // One batch on its way. Ask about all stages in turn, then about the rest.
 class CascadeRun {
   public:
-    // labels: [n_rows], all written in the end.
-    CascadeRun(const Cascade& cascade, const RowSource& rows, int n_threads, std::int32_t* labels);
+    // labels: [n_rows], all written in the end. A run may begin behind earlier stages, and behind the guard.
+    CascadeRun(const Cascade& cascade, const RowSource& rows, int n_threads, std::int32_t* labels,
+               std::size_t first_stage = 0, bool guarded = false);
 
     bool has_stage() const noexcept { return next_ < cascade_.stages.size(); }
 
     // Asks the next stage. False where a row cannot be read.
     bool ask_stage();
+
+    // Asks all stages that are left. Of many rows each thread takes some through all stages by itself, so that none
+    // waits for another between them.
+    bool ask_stages();
 
     // Whether all rows are answered; asked about behind any stage.
     bool is_done() const noexcept { return n_open_ == 0 && kept_.empty(); }
@@ -46,10 +51,14 @@ class CascadeRun {
     // Rows settled by each stage, then those of the whole sum.
     const std::vector<std::int64_t>& settled() const noexcept { return settled_; }
 
+    // Numbers of the rows that are open, and of those that the guard keeps for the whole sum.
+    void list_rows(std::vector<std::int64_t>& open, std::vector<std::int64_t>& kept);
+
     std::int64_t bad_row = -1;
     Fault fault = Fault::none;
 
   private:
+    bool ask_stages_on(int n_threads);
     const RowSource& open_rows();
     std::int64_t number_of(std::int64_t place) const;
     void list_open();
@@ -64,11 +73,11 @@ class CascadeRun {
     const RowSource& rows_;
     int n_threads_;
     std::int32_t* labels_;
-    std::size_t next_ = 0;
+    std::size_t next_;
     std::int64_t n_open_;
     std::vector<std::int64_t> open_;  // numbers of the open rows, where they are listed; else all are
     std::vector<std::int64_t> kept_;  // numbers of the rows that the guard keeps for the whole sum
-    bool listed_ = false, taken_ = false, guarded_ = false, answered_ = false, gathered_ = false;
+    bool guarded_, listed_ = false, taken_ = false, answered_ = false, gathered_ = false;
     TakenRows open_copies_;
     std::vector<std::int32_t> answers_;
     std::vector<std::int64_t> settled_;

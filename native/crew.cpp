@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -18,6 +19,30 @@ namespace svelto {
 namespace {
 
 using Job = void (*)(void*, int) noexcept;
+
+// How long a thread looks for a change before it sleeps. On a virtual machine waking one takes some fifty microseconds,
+// a third of a call of 2,000 rows; calls mostly follow each other, and threads of a call end about together.
+constexpr std::chrono::microseconds kAwake{100};
+
+void pause_briefly() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// Looks at `value` until it is no longer `old`, but not for long; whoever else wants the core gets it meanwhile.
+template <class T>
+T look_for_change(const std::atomic<T>& value, T old) {
+    const auto end = std::chrono::steady_clock::now() + kAwake;
+    do {
+        for (int i = 0; i < 64; ++i) {
+            if (const T now = value.load(); now != old) return now;
+            pause_briefly();
+        }
+        std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < end);
+    return old;
+}
 
 // One thread. Its atomics are its own, not the caller's: the caller may be gone when it is woken.
 class Helper {
@@ -38,6 +63,7 @@ class Helper {
     void finish() {
         State offered = State::offered;
         if (state_.compare_exchange_strong(offered, State::idle)) return;
+        if (look_for_change(state_, State::working) == State::idle) return;
         for (State now = state_.load(); now != State::idle; now = state_.load()) state_.wait(now);
     }
 
@@ -53,7 +79,7 @@ class Helper {
 
     void live() {
         for (;;) {
-            state_.wait(State::idle);
+            if (look_for_change(state_, State::idle) == State::idle) state_.wait(State::idle);
             State offered = State::offered;
             if (state_.compare_exchange_strong(offered, State::working)) {
                 job_(context_, number_);

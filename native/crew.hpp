@@ -1,9 +1,9 @@
 // Threads that wait between calls, so that a call of a millisecond does not pay for starting them.
 //
 // A helper is started when it is first needed, and then belongs to one call at a time; calls on several threads have
-// helpers of their own. As many as there are cores wait for the next call: they sleep, hear no signals, and keep the
-// cores that the first caller was allowed. The process may exit under them. A child made by fork() has none of them,
-// and starts its own.
+// helpers of their own. As many as there are cores wait for the next call: they look for it for a tenth of a
+// millisecond, then they sleep. They hear no signals, and keep the cores that the first caller was allowed. The process
+// may exit under them. A child made by fork() has none of them, and starts its own.
 #pragma once
 
 namespace svelto {

@@ -1,6 +1,7 @@
 // A loop over blocks on a few threads (crew.hpp); all of them are done with it before it returns.
 //
-// Waking a thread costs some five microseconds; callers ask for one thread where the work is smaller than that.
+// Waking a thread costs five microseconds, on some virtual machines fifty; callers ask for one thread where the work is
+// smaller than that.
 #pragma once
 
 #include <atomic>

@@ -13,21 +13,6 @@ namespace {
 // Rows whose scores and bounds are held at a time.
 constexpr std::int64_t kRowsAtATime = 8192;
 
-// Rows [first, first + n) of a source.
-RowSource part_of(const RowSource& rows, std::int64_t first, std::int64_t n) {
-    RowSource part = rows;
-    part.n_rows = n;
-    if (rows.is_csr)
-        part.row_start = rows.wide_indices
-                             ? static_cast<const void*>(static_cast<const std::int64_t*>(rows.row_start) + first)
-                             : static_cast<const void*>(static_cast<const std::int32_t*>(rows.row_start) + first);
-    else
-        part.data = rows.type == ElementType::float32
-                        ? static_cast<const void*>(static_cast<const float*>(rows.data) + first * rows.row_stride)
-                        : static_cast<const void*>(static_cast<const double*>(rows.data) + first * rows.row_stride);
-    return part;
-}
-
 }  // namespace
 
 StageOutcome reduced_labels(const ReducedSum& stage, const RowSource& rows, double caution, int n_threads,
@@ -37,7 +22,7 @@ StageOutcome reduced_labels(const ReducedSum& stage, const RowSource& rows, doub
     std::vector<double> scores(most * n_scores), bounds(most * n_scores), relative(stage.map != nullptr ? most : 0);
     StageOutcome total;
     for (std::int64_t first = 0; first < rows.n_rows; first += kRowsAtATime) {
-        const RowSource part = part_of(rows, first, std::min(kRowsAtATime, rows.n_rows - first));
+        const RowSource part = rows_from(rows, first, std::min(kRowsAtATime, rows.n_rows - first));
         const Outcome summed = stage.sum->scores(
             part, stage.precision, useful_threads(part.n_rows, stage.rows_per_thread, n_threads), scores.data());
         if (summed.bad_row >= 0) return {total.settled, first + summed.bad_row, summed.fault};

@@ -51,6 +51,20 @@ bool all_finite(const double* x, int d) noexcept {
 
 }  // namespace
 
+RowSource rows_from(const RowSource& rows, std::int64_t first, std::int64_t n) noexcept {
+    const auto at = [](const void* from, std::size_t size, std::int64_t place) {
+        return static_cast<const void*>(static_cast<const char*>(from) + static_cast<std::ptrdiff_t>(size) * place);
+    };
+    RowSource part = rows;
+    part.n_rows = n;
+    if (rows.is_csr)
+        part.row_start = at(rows.row_start, rows.wide_indices ? sizeof(std::int64_t) : sizeof(std::int32_t), first);
+    else
+        part.data =
+            at(rows.data, rows.type == ElementType::float32 ? sizeof(float) : sizeof(double), first * rows.row_stride);
+    return part;
+}
+
 std::int64_t stored_count(const RowSource& rows, std::int64_t row) noexcept {
     const std::int64_t first = integer(rows.row_start, rows.wide_indices, row);
     const std::int64_t last = integer(rows.row_start, rows.wide_indices, row + 1);

@@ -34,6 +34,9 @@ struct RowSource {
     RowScaling scaling;
 };
 
+// Rows [first, first + n) of a source, where they are.
+RowSource rows_from(const RowSource& rows, std::int64_t first, std::int64_t n) noexcept;
+
 enum class Fault : int { none = 0, not_finite = 1, bad_index = 2 };
 
 // Reads row `row` into out[0..d). Reports a NaN or infinity, or a CSR column outside [0, d).

@@ -88,7 +88,7 @@ def test_labels_and_counts_are_those_of_the_definition(built, order, guarded):
         for n in (1, 16, 700, len(ROWS)):
             query = Query(ROWS[:n], scale=machine.scaling is not None)
             expected, counts = engine.labels_by_stages(query, 1)
-            for n_jobs in (1, Counted(2)):
+            for n_jobs in (1, Counted(2), Counted(5)):
                 labels, settled = engine.labels(query, n_jobs)
                 assert_array_equal(labels, expected)
                 assert settled == counts
@@ -127,9 +127,10 @@ def test_every_form_of_rows(built):
             continue  # scikit-learn does not centre sparse rows
         query = make_query(machine, rows)
         expected, counts = engine.labels_by_stages(query, 1)
-        labels, settled = engine.labels(query, 1)
-        assert_array_equal(labels, expected)
-        assert settled == counts
+        for n_jobs in (1, Counted(3)):
+            labels, settled = engine.labels(query, n_jobs)
+            assert_array_equal(labels, expected)
+            assert settled == counts
         assert all(counts)
 
 
@@ -140,8 +141,9 @@ def test_rows_that_cannot_be_read_are_named(built, order):
     for row in (0, 17, 1999):
         bad = ROWS.copy()
         bad[row:, 3] = np.nan
-        with pytest.raises(ValueError, match=rf"X contains nan \(row {row}, column 3\)"):
-            engine.labels(Query(bad, scale=machine.scaling is not None), 1)
+        for n_jobs in (1, Counted(3)):
+            with pytest.raises(ValueError, match=rf"X contains nan \(row {row}, column 3\)"):
+                engine.labels(Query(bad, scale=machine.scaling is not None), n_jobs)
         few = bad[row : row + 3]
         assert engine.predict_one_block(few) is None
         assert engine.predict_one_row(few[:1]) == -1
