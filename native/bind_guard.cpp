@@ -11,6 +11,25 @@ namespace {
 
 using Marks = nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+void read_grids(const nb::dict& fields, Guard& g) {
+    g.grid_tolerance = get<double>(fields, "grid_tolerance");
+    require(g.grid_tolerance >= 0.0, "grid_tolerance is negative or no number");
+    g.gridded = g.grid_tolerance < 0.5;  // nothing is farther from a whole number
+    if (!g.gridded) return;
+    g.grid_scale = aligned<double>(fields, "grid_scale", g.padded);
+    g.grid_origin = aligned<double>(fields, "grid_origin", g.padded);
+    for (int k = 0; k < g.padded; ++k) {
+        require(std::isfinite(g.grid_scale[k]) && std::isfinite(g.grid_origin[k]), "a grid is not finite");
+        require(k < g.d || (g.grid_scale[k] == 0.0 && g.grid_origin[k] == 0.0), "the padding of the grids is not zero");
+    }
+}
+
+bool zero_is_off(const Guard& g, int k) {
+    if (!g.gridded) return false;
+    const double place = (0.0 - g.grid_origin[k]) * g.grid_scale[k];
+    return !(std::abs(place - std::nearbyint(place)) <= g.grid_tolerance);
+}
+
 // `far` is what the guard points to besides the arrays of its fields.
 Guard read_guard(const nb::dict& fields, std::vector<std::int32_t>& far) {
     Guard g;
@@ -23,11 +42,12 @@ Guard read_guard(const nb::dict& fields, std::vector<std::int32_t>& far) {
     g.padded = (g.d + kGuardLanes - 1) / kGuardLanes * kGuardLanes;
     g.low = aligned<double>(fields, "low", g.padded);
     g.high = aligned<double>(fields, "high", g.padded);
+    read_grids(fields, g);
     far.clear();
     for (int k = 0; k < g.padded; ++k) {
         if (k < g.d) {
             require(std::isfinite(g.low[k]) && std::isfinite(g.high[k]), "the box is not finite");
-            if (!(g.low[k] <= 0.0 && g.high[k] >= 0.0)) far.push_back(k);
+            if (!(g.low[k] <= 0.0 && g.high[k] >= 0.0) || zero_is_off(g, k)) far.push_back(k);
         } else {
             require(g.low[k] == -INFINITY && g.high[k] == INFINITY, "the padding of the box is bounded");
         }

@@ -11,8 +11,9 @@ namespace svelto {
 constexpr int kGuardLanes = 8;
 
 // A row is inside if its squared distance to the box, the sum of max(low - x, x - high, 0)^2, is at most `box_limit`,
-// one of the balls holds it, and the sum of (direction.x - offset)^2 is at most `direction_limit`. Arrays by feature
-// have `padded` places, d rounded up to whole groups; box, centres and directions are those of scaled rows.
+// no feature is off its grid, one of the balls holds it, and the sum of (direction.x - offset)^2 is at most
+// `direction_limit`. Arrays by feature have `padded` places, d rounded up to whole groups; box, centres and directions
+// are those of scaled rows.
 struct Guard {
     int d = 0;
     int padded = 0;
@@ -25,7 +26,14 @@ struct Guard {
     // For CSR rows: |x - c|^2 <= limit as |x|^2 - 2 x.c <= limit - |c|^2, for all balls at once.
     const double* columns = nullptr;        // [d][kGuardLanes], the centres
     const double* shifted_limit = nullptr;  // [kGuardLanes], -inf behind n_balls
-    const std::int32_t* far = nullptr;      // [n_far + 1], features whose interval does not hold zero, then d
+    // [n_far + 1], features whose interval or grid does not hold zero, then d
+    const std::int32_t* far = nullptr;
+    // A feature is on its grid where u = (x - grid_origin) * grid_scale is no farther than grid_tolerance from a whole
+    // number; a scale of 0 asks nothing. Rows that are near the box have places below 2^20.
+    const double* grid_scale = nullptr;   // [padded], the padding is 0
+    const double* grid_origin = nullptr;  // [padded]
+    double grid_tolerance = 0.0;
+    bool gridded = false;
     // At most kGuardLanes directions side by side, zeros where there are fewer; an infinite limit asks about none.
     const double* directions = nullptr;  // [d][kGuardLanes]
     const double* offset = nullptr;      // [kGuardLanes]

@@ -1,4 +1,5 @@
-// The guard of a cascade: box and balls, one pass over a row, then the directions of a few rows side by side.
+// The guard of a cascade: box and balls, one pass over a row, then grids, if there are any, and the directions of a few
+// rows side by side.
 //
 // Two differences and two multiply-adds a feature for a row that the first ball holds; a multiply-add for each further
 // ball that is asked, and one for each direction. No fused operations: which rows are outside does not depend on the
@@ -75,6 +76,25 @@ template <bool kScaled, class T>
     return guard_sum(sums);
 }
 
+// Whether a feature of a row that is near the box is between two points of its grid.
+template <bool kScaled, class T>
+[[gnu::always_inline]] inline bool off_grid(const Guard& guard, const T* row, std::ptrdiff_t stride) {
+    VecD most = {};
+    for (int k = 0; k < guard.d; k += kGuardLanes) {
+        const int n = guard.d - k < kGuardLanes ? guard.d - k : kGuardLanes;
+        GuardGroup x = guard_values(row + k * stride, stride, n);
+        if constexpr (kScaled) scale_group(guard, k, n, x);
+        for (int p = 0; p < kGuardParts; ++p) {
+            const int at = k + p * kLanes<double>;
+            const VecD place = (x.part[p] - load(guard.grid_origin + at)) * load(guard.grid_scale + at);
+            most = vmax(most, vabs(place - vround(place)));
+        }
+    }
+    for (int i = 0; i < kLanes<double>; ++i)
+        if (!(most[i] <= guard.grid_tolerance)) return true;
+    return false;
+}
+
 template <bool kScaled, class T>
 [[gnu::always_inline]] inline bool dense_outside(const Guard& guard, const T* row, std::ptrdiff_t stride) {
     GuardGroup sums = {}, gaps = {};
@@ -98,6 +118,7 @@ template <bool kScaled, class T>
     std::int64_t bit = 0;
     for (int i = 0; i < kLanes<double>; ++i) bit |= bits[i];
     if (!(guard_sum(gaps) <= guard.box_limit) || bit != 0) return true;
+    if (guard.gridded && off_grid<kScaled>(guard, row, stride)) return true;
     if (guard_sum(sums) <= guard.limit[0]) return false;
     for (int c = 1; c < guard.n_balls; ++c) {
         const double* centre = guard.centres + static_cast<std::ptrdiff_t>(c) * guard.padded;
@@ -171,6 +192,12 @@ inline void mark_dense(const Guard& guard, const RowSource& rows, std::int64_t f
 [[gnu::always_inline]] inline double square_gap(const Guard& guard, std::int64_t feature, double x) {
     const double below = guard.low[feature] - x, above = x - guard.high[feature];
     const double gap = below > above ? below : above;  // NaN stays NaN
+    if (guard.gridded) {
+        constexpr double kMagic = 6755399441055744.0;  // as in vround
+        const double place = (x - guard.grid_origin[feature]) * guard.grid_scale[feature];
+        const double off = place - ((place + kMagic) - kMagic);
+        if (off > guard.grid_tolerance || -off > guard.grid_tolerance) return __builtin_inf();
+    }
     return gap <= 0.0 ? 0.0 : gap * gap;
 }
 

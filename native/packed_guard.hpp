@@ -1,7 +1,7 @@
 // The guard of a cascade for rows that are already packed as floats: which of them the stage may answer.
 //
-// Box, balls and directions are those of the guard (guard.hpp), moved by the stage's shift and drawn in by more than
-// rounding to floats can move a row: what is inside here is inside there.
+// Box, grids, balls and directions are those of the guard (guard.hpp), moved by the stage's shift and drawn in by more
+// than rounding to floats can move a row: what is inside here is inside there.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 
 namespace svelto {
 
-// Places of a feature in `columns`: a ball each, then the two edges of the box.
+// Places of a feature in `columns`: a ball each, the two edges of the box and the place of zero on the grid, and what a
+// value is multiplied by before these are added: -1, 1, and the grid's scale.
 constexpr int kGuardColumns = 16;
-static_assert(kGuardLanes + 2 <= kGuardColumns);
+static_assert(kGuardLanes + 8 <= kGuardColumns);
 
 // Arrays by feature have d places rounded up to kTreeLanes; the padding is 0.
 struct PackedGuard {
@@ -24,9 +25,17 @@ struct PackedGuard {
     const float* low = nullptr;
     const float* high = nullptr;
     float box_limit = 0.0f;
-    const float* columns = nullptr;     // [d][kGuardColumns]: -2c by ball, sure_low, -sure_high, 0
+    const float* columns = nullptr;     // [d][kGuardColumns]: -2c by ball, sure_low, -sure_high, grid_start, 0, ...
     const float* bias = nullptr;        // [kGuardLanes], infinite where there is no ball
-    const std::int32_t* far = nullptr;  // features whose interval does not hold zero, then d
+    const std::int32_t* far = nullptr;  // features whose interval or grid does not hold zero, then d
+    // A feature is on its grid where u = x grid_scale + grid_start is no farther than grid_tolerance from a whole
+    // number; no order of these operations finds it off where u is as near as sure_tolerance. A scale of 0 asks
+    // nothing.
+    const float* grid_scale = nullptr;
+    const float* grid_start = nullptr;
+    float grid_tolerance = 0.0f;
+    float sure_tolerance = 0.0f;
+    bool gridded = false;
     // No order of those sums calls a row outside that has all its features between these edges and is as near as this
     // to the centre of the first ball, which holds most rows.
     const float* sure_low = nullptr;

@@ -1,8 +1,9 @@
 // Which of the rows that are packed as floats the guard knows.
 //
-// Three sums decide: the squared distance to the box, bias + sum of x (x - 2c) for every ball, and the dot products
-// with the directions. All run over the features in their order, and a zero changes none unless it leaves the box: rows
-// that bring their stored features only get the verdict of the same rows with their zeros.
+// Three sums decide: the squared distance to the box (infinite where a value is off its grid), bias + sum of x (x - 2c)
+// for every ball, and the dot products with the directions. All run over the features in their order, and a zero
+// changes none unless it leaves the box: rows that bring their stored features only get the verdict of the same rows
+// with their zeros.
 //
 // Most dense rows need only the last, a small matrix product. With features as lanes it takes a fraction of the time to
 // see that no feature is far from its interval and that the first ball holds the row, by more than rounding in any
@@ -134,6 +135,12 @@ inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::u
 [[gnu::always_inline]] inline float square_gap(const PackedGuard& guard, std::int32_t feature, float x) {
     const float below = guard.low[feature] - x, above = x - guard.high[feature];
     const float gap = below > above ? below : above;
+    if (guard.gridded) {
+        constexpr float kMagic = 12582912.0f;  // as in vround
+        const float place = x * guard.grid_scale[feature] + guard.grid_start[feature];
+        const float off = place - ((place + kMagic) - kMagic);
+        if (off > guard.grid_tolerance || -off > guard.grid_tolerance) return __builtin_inff();
+    }
     return gap <= 0.0f ? 0.0f : gap * gap;  // NaN stays NaN
 }
 
@@ -184,9 +191,10 @@ struct Sure {
 
 // What all rows are compared with, in registers where the features fill no more vectors than that.
 constexpr int kMostHeld = SVELTO_LEVEL == 2 ? 4 : SVELTO_LEVEL == 1 ? 3 : 1;
-template <int kVectors>
+template <int kVectors, bool kGridded>
 struct SureBounds {
     VecF low[kVectors], high[kVectors], first[kVectors];
+    VecF scale[kVectors], start[kVectors];  // of grids
 
     explicit SureBounds(const PackedGuard& guard) {
 #pragma GCC unroll 4
@@ -194,6 +202,9 @@ struct SureBounds {
             low[v] = load(guard.sure_low + v * kLanes<float>);
             high[v] = load(guard.sure_high + v * kLanes<float>);
             first[v] = load(guard.first + v * kLanes<float>);
+            if constexpr (!kGridded) continue;
+            scale[v] = load(guard.grid_scale + v * kLanes<float>);
+            start[v] = load(guard.grid_start + v * kLanes<float>);
         }
     }
 };
@@ -205,6 +216,10 @@ struct SureSums {
         const VecF difference = x - first;
         over = vmax(over, vmax(low - x, x - high));
         sq_dist = fmadd(difference, difference, sq_dist);
+    }
+    [[gnu::always_inline]] void add_grid(VecF x, VecF scale, VecF start, float tolerance) {
+        const VecF place = fmadd(x, scale, start);
+        over = vmax(over, vabs(place - vround(place)) - tolerance);
     }
     [[gnu::always_inline]] Sure verdict(const PackedGuard& guard) const {
         alignas(64) float lane[kLanes<float>];
@@ -219,23 +234,29 @@ struct SureSums {
     return x;
 }
 
-template <int kVectors>
-[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const SureBounds<kVectors>& bounds,
+template <int kVectors, bool kGridded>
+[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const SureBounds<kVectors, kGridded>& bounds,
                                                  const float* row) {
     constexpr int kLast = (kVectors - 1) * kLanes<float>;
     SureSums sums;
+    const auto add = [&](VecF x, int v) __attribute__((always_inline)) {
+        sums.add(x, bounds.low[v], bounds.high[v], bounds.first[v]);
+        if constexpr (kGridded) sums.add_grid(x, bounds.scale[v], bounds.start[v], guard.sure_tolerance);
+    };
 #pragma GCC unroll 4
-    for (int v = 0; v + 1 < kVectors; ++v)
-        sums.add(load_any(row + v * kLanes<float>), bounds.low[v], bounds.high[v], bounds.first[v]);
-    const VecF x = guard.d == kLast + kLanes<float> ? load_any(row + kLast) : load_few(row + kLast, guard.d - kLast);
-    sums.add(x, bounds.low[kVectors - 1], bounds.high[kVectors - 1], bounds.first[kVectors - 1]);
+    for (int v = 0; v + 1 < kVectors; ++v) add(load_any(row + v * kLanes<float>), v);
+    add(guard.d == kLast + kLanes<float> ? load_any(row + kLast) : load_few(row + kLast, guard.d - kLast),
+        kVectors - 1);
     return sums.verdict(guard);
 }
 
+template <bool kGridded>
 [[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const float* row) {
     SureSums sums;
     const auto add = [&](VecF x, int k) __attribute__((always_inline)) {
         sums.add(x, load(guard.sure_low + k), load(guard.sure_high + k), load(guard.first + k));
+        if constexpr (kGridded)
+            sums.add_grid(x, load(guard.grid_scale + k), load(guard.grid_start + k), guard.sure_tolerance);
     };
     int k = 0;
     for (; k + kLanes<float> <= guard.d; k += kLanes<float>) add(load_any(row + k), k);
@@ -284,16 +305,17 @@ inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::ui
     if (n_open > 0) decide(guard, rows, open, n_open, unknown);
 }
 
-template <int kVectors>
+template <int kVectors, bool kGridded>
 inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
     if constexpr (kVectors > kMostHeld) {
-        mark_rows_by(guard, rows, unknown,
-                     [&](const float* row) __attribute__((always_inline)) { return surely_inside(guard, row); });
-    } else {
-        if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1>(guard, rows, unknown);
-        const SureBounds<kVectors> bounds(guard);
         mark_rows_by(guard, rows, unknown, [&](const float* row) __attribute__((always_inline)) {
-            return surely_inside<kVectors>(guard, bounds, row);
+            return surely_inside<kGridded>(guard, row);
+        });
+    } else {
+        if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1, kGridded>(guard, rows, unknown);
+        const SureBounds<kVectors, kGridded> bounds(guard);
+        mark_rows_by(guard, rows, unknown, [&](const float* row) __attribute__((always_inline)) {
+            return surely_inside<kVectors, kGridded>(guard, bounds, row);
         });
     }
 }
@@ -311,26 +333,44 @@ inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std:
 #endif
 }
 
-// How far a row is from the box needs to be known only where a feature is far from its interval.
-template <bool kDirected>
+// The larger of `over` and how far the place of x on its grid, the third lane, is beyond the tolerance.
+[[gnu::always_inline]] inline Edges larger_grid_gap(Edges over, BallPart x, const float* edges, float tolerance) {
+    constexpr float kMagic = 12582912.0f;  // as in vround
+#if SVELTO_LEVEL > 0
+    const Edges place = reinterpret_cast<Edges>(
+        _mm_fmadd_ps(_mm256_castps256_ps128(reinterpret_cast<__m256>(x)), _mm_load_ps(edges + 4), _mm_load_ps(edges)));
+    const Edges off = place - ((place + kMagic) - kMagic);
+    const __m128 size = _mm_andnot_ps(_mm_set1_ps(-0.0f), reinterpret_cast<__m128>(off));
+    return reinterpret_cast<Edges>(
+        _mm_max_ps(reinterpret_cast<__m128>(over), _mm_sub_ps(size, _mm_set1_ps(tolerance))));
+#else
+    const Edges place = x * *reinterpret_cast<const Edges*>(edges + 4) + *reinterpret_cast<const Edges*>(edges);
+    return vmax(over, vabs(place - vround(place)) - tolerance);
+#endif
+}
+
+// How far a row is from the box needs to be known only where a feature is far from its interval or off its grid.
+template <bool kDirected, bool kGridded>
 inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
     const bool zero_leaves = *guard.far < guard.d;
     for (int i = 0; i < rows.n; ++i) {
         Balls sum = load_balls(guard.bias), along = {};
         if constexpr (kDirected) along = start_along(guard);
-        Edges over = {};
+        Edges over = {}, off_grid = {};
         const StoredFeature *const begin = rows.stored + rows.start[i], *const last = rows.stored + rows.start[i + 1];
         for (const StoredFeature* feature = begin; feature < last; ++feature) {
             const float* column = guard.columns + static_cast<std::ptrdiff_t>(feature->feature) * kGuardColumns;
             const BallPart x = feature->value - BallPart{};
             add_feature(sum, x, load_balls(column));
             over = larger_gap(over, x, column + kGuardLanes);
+            if constexpr (kGridded) off_grid = larger_grid_gap(off_grid, x, column + kGuardLanes, guard.sure_tolerance);
             if constexpr (kDirected) {
                 const auto at = static_cast<std::ptrdiff_t>(feature->feature) * kGuardLanes;
                 step_along(along, x, load_balls(guard.directions + at));
             }
         }
-        const bool far = over[0] > 0.0f || over[1] > 0.0f || zero_leaves;
+        bool far = over[0] > 0.0f || over[1] > 0.0f || zero_leaves;
+        if constexpr (kGridded) far = far || off_grid[2] > 0.0f;
         const bool near = far ? near_box(guard, begin, last) : 0.0f <= guard.box_limit;
         unknown[i] = !(near && in_a_ball(sum));
         if constexpr (kDirected) unknown[i] |= static_cast<std::uint8_t>(far_along(guard, along));
@@ -339,12 +379,12 @@ inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std
 
 void mark_unknown(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) noexcept {
     if (rows.stored == nullptr) {
-        mark_dense_rows<1>(guard, rows, unknown);
+        (guard.gridded ? mark_dense_rows<1, true> : mark_dense_rows<1, false>)(guard, rows, unknown);
         if (guard.directed) mark_far_rows(guard, rows, unknown);
     } else if (guard.directed) {
-        mark_stored_rows<true>(guard, rows, unknown);
+        (guard.gridded ? mark_stored_rows<true, true> : mark_stored_rows<true, false>)(guard, rows, unknown);
     } else {
-        mark_stored_rows<false>(guard, rows, unknown);
+        (guard.gridded ? mark_stored_rows<false, true> : mark_stored_rows<false, false>)(guard, rows, unknown);
     }
 }
 

@@ -25,6 +25,30 @@ void read_directions(const nb::dict& fields, PackedGuard& g) {
     require_finite(g.offset, kGuardLanes, "an offset of the guard is not finite");
 }
 
+void read_grids(const nb::dict& fields, int padded, PackedGuard& g) {
+    g.grid_tolerance = read_float(fields, "grid_tolerance");
+    g.sure_tolerance = read_float(fields, "sure_tolerance");
+    require(g.sure_tolerance <= g.grid_tolerance, "the guard's tolerances are out of order");
+    g.gridded = g.grid_tolerance < 0.5f;  // nothing is farther from a whole number
+    if (!g.gridded) return;
+    g.grid_scale = aligned<float>(fields, "grid_scale", padded);
+    g.grid_start = aligned<float>(fields, "grid_start", padded);
+    for (const float* values : {g.grid_scale, g.grid_start}) {
+        require_finite(values, padded, "a grid of the guard is not finite");
+        require(std::all_of(values + g.d, values + padded, [](float x) { return x == 0.0f; }),
+                "the padding of the guard is not zero");
+    }
+    for (int k = 0; k < g.d; ++k) {
+        const float* at = g.columns + std::int64_t{k} * kGuardColumns + kGuardLanes;
+        require(at[2] == g.grid_start[k] && at[4] == -1.0f && at[5] == 1.0f && at[6] == g.grid_scale[k],
+                "the guard's columns and grids disagree");
+    }
+}
+
+bool zero_is_off(const PackedGuard& g, int k) {
+    return g.gridded && !(std::abs(g.grid_start[k] - std::nearbyint(g.grid_start[k])) <= g.grid_tolerance);
+}
+
 }  // namespace
 
 PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<std::int32_t>& far) {
@@ -45,10 +69,11 @@ PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<st
                 "the padding of the guard is not zero");
     }
     require_finite(g.columns, std::int64_t{d} * kGuardColumns, "a column of the guard is not finite");
+    read_grids(fields, padded, g);
     for (int k = 0; k < d; ++k) {
         const float* edges = g.columns + std::int64_t{k} * kGuardColumns + kGuardLanes;
         require(edges[0] == g.sure_low[k] && edges[1] == -g.sure_high[k], "the guard's columns and box disagree");
-        if (!(g.low[k] <= 0.0f && g.high[k] >= 0.0f)) far.push_back(k);
+        if (!(g.low[k] <= 0.0f && g.high[k] >= 0.0f) || zero_is_off(g, k)) far.push_back(k);
     }
     far.push_back(d);
     g.far = far.data();

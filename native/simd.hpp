@@ -147,6 +147,15 @@ template <class T>
     return reinterpret_cast<VecD>(reinterpret_cast<VecL>(a) & 0x7fffffffffffffff);
 }
 
+// The nearest whole number, for |a| < 2^22 (float) or 2^51 (double): adding 1.5 * 2^(mantissa bits) leaves no digit for
+// the rest. Larger numbers give some number.
+[[gnu::always_inline]] inline VecF vround(VecF a) {
+    return (a + 12582912.0f) - 12582912.0f;
+}
+[[gnu::always_inline]] inline VecD vround(VecD a) {
+    return (a + 6755399441055744.0) - 6755399441055744.0;
+}
+
 // Whether a lane of a mask is set; masks are what comparisons give, all bits of a lane or none.
 [[gnu::always_inline]] inline bool any_lane(VecI mask) {
 #if SVELTO_LEVEL == 2

@@ -45,6 +45,8 @@ MOST_OPERATIONS: Final = 1e11
 MOST_BYTES: Final = 2**30
 # A stand-in that the guard marks breaks a rule of the data and is made again, at most so often.
 REDRAWS: Final = 6
+# Stand-ins of given calibration rows that are looked at before: whether they keep to the grids of the rows built on.
+TRUST_ROWS: Final = 2_000
 
 
 @dataclass
@@ -95,6 +97,8 @@ def gather_rows(
         guard = guard_for(machine, X, seed, n_jobs, near)
         of = near if X_calibration is None else Neighbourhoods(_as_dense(given), seed, n_jobs)
         step = of.stand_in_step(rng)
+        if X_calibration is not None:  # other rows, perhaps too few to show what grids they are on
+            guard = guard.trusting(of.shifted(TRUST_ROWS, step, np.random.default_rng([seed, 7])))
         n_choose = min(max(2 * len(of.X), STAND_INS), most)
         first, second = rng.integers(len(of.X), size=n_choose), rng.permutation(len(of.X))[:most]
         return CalibrationRows(
@@ -118,7 +122,7 @@ def gather_rows(
         half = held // 2
         build, choose, check, source = X[order[held:]], X[order[:half]], X[order[half:held]], "held out"
     near = Neighbourhoods(build, seed, n_jobs)
-    guard = guard_for(machine, build, seed, n_jobs, near)
+    guard = guard_for(machine, build, seed, n_jobs, near).trusting(choose)
     return CalibrationRows(build, choose, check, source, share, near=near, guard=guard)
 
 

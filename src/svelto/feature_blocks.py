@@ -1,11 +1,12 @@
 """Features that belong together, and features that know only a few values.
 
 Rows that are made up must be rows that could come: a category is there or not, never at 0.37. A feature with few values
-is discrete and takes no others; of more than two it takes one beside the place where it would have been moved. Binary
-features of which at most one is set in any row are one block (a category after one-hot encoding), and change together.
-Blocks of which one says what the other is (a grade as a category and again as a number) are one block too. Of other
-features one value may be common (zero where rows are sparse, the background of an image): it is there or not as well.
-And where several rows share a feature's smallest or largest value, there is nothing beyond.
+is discrete and takes no others; of more than two it takes one beside the place where it would have been moved, and so
+does a feature with some dozens of values on a grid (`guard_grid`). Binary features of which at most one is set in any
+row are one block (a category after one-hot encoding), and change together. Blocks of which one says what the other is
+(a grade as a category and again as a number) are one block too. Of other features one value may be common (zero where
+rows are sparse, the background of an image): it is there or not as well. And where several rows share a feature's
+smallest or largest value, there is nothing beyond.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from svelto._typing import FloatArray, IndexArray
+from svelto.guard_grid import Grids, find_grids
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -54,7 +56,10 @@ class FeatureBlocks:
     low, high : ndarray of shape (n_features,)
         Bounds; infinite where there is none.
     steps : dict of int to ndarray
-        The values, in order, of each discrete feature that has more than two and is alone in its block.
+        The values, in order, of each feature that is discrete or on a grid, has more than two and is alone in its
+        block.
+    grids : Grids or None
+        Of features whose values lie on one, shown by enough rows.
     """
 
     discrete: Flags
@@ -63,6 +68,7 @@ class FeatureBlocks:
     low: FloatArray
     high: FloatArray
     steps: dict[int, FloatArray]
+    grids: Grids | None = None
 
     @property
     def n_blocks(self) -> int:
@@ -73,7 +79,7 @@ class FeatureBlocks:
     def all_smooth(self) -> bool:
         """Whether every feature is a number like any other, without bounds."""
         bounded = np.isfinite(self.low) | np.isfinite(self.high)
-        return not (self.discrete.any() or bounded.any()) and bool(np.isnan(self.common).all())
+        return not (self.discrete.any() or bounded.any() or self.steps) and bool(np.isnan(self.common).all())
 
     @classmethod
     def of(cls, X: FloatArray) -> FeatureBlocks:
@@ -86,9 +92,11 @@ class FeatureBlocks:
         block, number = np.zeros(d, dtype=np.intp), 0
         taken = np.zeros(n, dtype=bool)  # rows with a category of the present block
         steps, open_block = {}, False
+        distinct: list[tuple[FloatArray, IndexArray]] = []
         for f in range(d):
             values, counts = np.unique(rows[:, f], return_counts=True)
             discrete[f] = len(values) <= most
+            distinct.append((values, counts))
             if not discrete[f] and counts.max() >= max(COMMON_SHARE * n, ROWS_PER_VALUE):
                 common[f] = values[counts.argmax()]
             if discrete[f] and len(values) > 2:
@@ -103,15 +111,18 @@ class FeatureBlocks:
             taken = taken | present if joins else present
             open_block = is_binary
             block[f] = number
+        grids = find_grids(distinct)
+        if grids is not None:
+            steps |= {int(f): distinct[f][0] for f in np.flatnonzero(grids.features & ~discrete)}
         joined = _joined(rows, block, discrete, steps)
         # A number that another block tells moves with that block, not by itself.
         steps = {f: values for f, values in steps.items() if np.count_nonzero(joined == joined[f]) == 1}
-        return cls(discrete, common, joined, low, high, steps)
+        return cls(discrete, common, joined, low, high, steps, grids)
 
     def likely(
         self, rows: FloatArray, moved: FloatArray, *others: FloatArray, choice: FloatArray, rng: np.random.Generator
     ) -> FloatArray:
-        """Moved rows whose discrete features have values that exist, and whose common values are there or not.
+        """Moved rows whose discrete features and those on grids have values that exist; common ones are there or not.
 
         Parameters
         ----------
@@ -131,7 +142,8 @@ class FeatureBlocks:
         result: FloatArray = np.where(self.discrete | mixed, choice, np.clip(moved, self.low, self.high))
         for f, values in self.steps.items():
             place = np.interp(moved[:, f], values, np.arange(len(values)))
-            result[:, f] = values[np.minimum(place + rng.random(len(place)), len(values) - 1).astype(np.intp)]
+            beside = values[np.minimum(place + rng.random(len(place)), len(values) - 1).astype(np.intp)]
+            result[:, f] = np.where(mixed[:, f], result[:, f], beside)
         return result
 
 

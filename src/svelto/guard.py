@@ -5,7 +5,8 @@ to its bias, while an approximation may extrapolate. The guard knows the rows th
 kernel sees them (behind the machine's scaling); calibration rows outside are sent on as well, and count as such:
 
     box     sum_k max(low_k - x_k, x_k - high_k, 0)^2 <= box_limit, with the smallest and the largest value of each
-            feature: the squared distance to the box that these span
+            feature: the squared distance to the box that these span. It is infinite where a feature whose values all
+            lie on a grid (`guard_grid`) has a value between grid points
     balls   |x - c|^2 <= r_c^2 for one of at most eight centres: the rows are cut into cells by a metric tree, and each
             cell has a ball around its mean that holds all rows nearest to it
     directions
@@ -21,7 +22,8 @@ New rows leave the box of the old ones by a hair, with many features nearly alwa
 far ordinary rows are from a guard that was made without them sets `box_limit`, stretches the radii and raises
 `direction_limit` (`guard_fit.guard_for`).
 
-Invariant: rows that the guard was made of are inside, rounding included. Nothing else widens it.
+Invariant: rows that the guard was made of are inside, rounding included: a grid that they leave is none. Nothing else
+widens it.
 
 A stage that reads rows in single precision may ask about them on the way (`Guard.in_single_precision`). It then knows
 fewer rows, never others.
@@ -29,6 +31,7 @@ fewer rows, never others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -44,6 +47,7 @@ from svelto.engines.arrays import padded_rows
 from svelto.engines.exact import instruction_level
 from svelto.engines.native_stage import check_outcome, pieces
 from svelto.guard_arrays import SINGLE_UNIT, native_fields, single_fields
+from svelto.guard_grid import Grids
 from svelto.machine import KernelMachine
 
 # Rows that cells are found on.
@@ -61,6 +65,8 @@ LEAST_VARIANCE: Final = 1e-6
 SINGLE_SHARE: Final = 0.01
 # Limit for rows that lie on a plane: one standard deviation of the least variance.
 LEAST_DIRECTION_LIMIT: Final = 1.0
+# Share of calibration rows that may be off a grid: more, and off it is where rows to come are.
+GRID_EXCEPTIONS: Final = 0.001
 
 
 @dataclass
@@ -85,6 +91,8 @@ class Guard:
         Largest squared distance to the box; 0 is the box itself.
     direction_limit : float
         Largest sum of squares along the directions.
+    grids : Grids or None
+        What the values of some features lie on; those that are too fine for the numbers of the box are left out.
     """
 
     machine: KernelMachine
@@ -96,10 +104,13 @@ class Guard:
     offset: FloatArray
     box_limit: float = 0.0
     direction_limit: float = np.inf
+    grids: Grids | None = None
     _fields: dict[str, Any] = field(init=False, repr=False)
     _native: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.grids is not None:
+            self.grids = self.grids.within_reach(self.low, self.high, math.sqrt(self.box_limit))
         self._fields = native_fields(self)
         self._native = _core.Guard(self._fields, instruction_level())
 
@@ -118,10 +129,20 @@ class Guard:
         return replace(guard, direction_limit=guard._direction_limit(LEAST_DIRECTION_LIMIT, sets))
 
     def including(self, sets: Sequence[Rows]) -> Guard:
-        """The same guard with more rows inside: centres, directions and box_limit stay, the rest grows."""
+        """The same guard with more rows inside: centres, directions and box_limit stay, the rest grows.
+
+        A grid that the rows leave is dropped.
+        """
         low, high, sq_radii = _grown(self.low, self.high, self.centres, self.sq_radii, sets)
         limit = self._direction_limit(self.direction_limit, sets)
-        return replace(self, low=low, high=high, sq_radii=sq_radii, direction_limit=limit)
+        grids = None if self.grids is None else self.grids.kept_by(_blocks(sets))
+        return replace(self, low=low, high=high, sq_radii=sq_radii, direction_limit=limit, grids=grids)
+
+    def trusting(self, rows: Rows) -> Guard:
+        """The same guard without the grids that more than a few of these rows leave: they say what is to come."""
+        if self.grids is None or not rows.shape[0]:
+            return self
+        return replace(self, grids=self.grids.kept_by(_blocks([rows]), GRID_EXCEPTIONS))
 
     def _direction_limit(self, least: float, sets: Sequence[Rows]) -> float:
         """What holds further rows; infinite where there are no directions."""
@@ -147,9 +168,15 @@ class Guard:
         return self._native
 
     def box_distances(self, rows: Rows) -> FloatArray:
-        """Squared distance of each scaled row to the box."""
-        gaps = (block - np.clip(block, self.low, self.high) for block in _blocks([rows]))
-        return np.concatenate([np.einsum("ij,ij->i", gap, gap) for gap in gaps])
+        """Squared distance of each scaled row to the box; infinite where a value is off its grid."""
+        return np.concatenate([self._box_distances(block) for block in _blocks([rows])])
+
+    def _box_distances(self, rows: FloatArray) -> FloatArray:
+        gap = rows - np.clip(rows, self.low, self.high)
+        distances: FloatArray = np.einsum("ij,ij->i", gap, gap)
+        if self.grids is not None:
+            distances[self.grids.off(rows).any(axis=1)] = np.inf
+        return distances
 
     def ball_ratios(self, rows: Rows) -> FloatArray:
         """|x - c| / r of each scaled row, for the ball where this is smallest; up to 1 the row is in a ball."""

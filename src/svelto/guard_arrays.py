@@ -15,6 +15,7 @@ from svelto import _core
 from svelto._typing import FloatArray
 from svelto.engines.arrays import aligned, aligned_zeros, padded_rows
 from svelto.engines.packing import add_scaling
+from svelto.guard_grid import KNOWN, TOLERANCE
 
 if TYPE_CHECKING:
     from svelto.guard import Guard
@@ -28,6 +29,10 @@ SINGLE_ROUNDING: Final = 2.0**-22
 LEAST_SINGLE: Final = 2.0**-70
 # Numbers beyond it are not looked at in single precision: their squares may be too large.
 MOST_SINGLE: Final = 2.0**60
+# What floats may lose of a place on a grid, in steps: known values must keep to it for sure.
+MOST_GRID_LOSS: Final = (TOLERANCE - KNOWN) / 3.0
+# A tolerance that every value keeps to: no grid is asked about.
+NO_GRID: Final = 0.5
 # What one operation in single precision may lose.
 SINGLE_UNIT: Final = 2.0**-24
 
@@ -67,7 +72,10 @@ def native_fields(guard: Guard) -> dict[str, Any]:
         "directions": _by_feature(guard.directions, np.float64),
         "offset": _lanes(guard.offset, np.float64),
         "direction_limit": _direction_limit(guard),
+        "grid_tolerance": NO_GRID if guard.grids is None else TOLERANCE,
     }
+    if guard.grids is not None:
+        fields |= {"grid_scale": padded(guard.grids.scale, 0.0), "grid_origin": padded(guard.grids.origin, 0.0)}
     add_scaling(fields, guard.machine)
     scaling = guard.machine.scaling
     if scaling is not None:
@@ -80,7 +88,7 @@ def native_fields(guard: Guard) -> dict[str, Any]:
 
 
 def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
-    """Box, balls and directions for rows z = float32(x - shift), drawn in by more than rounding can move a row.
+    """Box, grids, balls and directions for rows z = float32(x - shift), drawn in by more than rounding can move a row.
 
     A number is known to 2^-24 of itself, so edges move by a little of their own size, radii by a little of the longest
     row of the ball, and sums of d terms are compared with a little less than the limit. Most rows are in the first ball
@@ -91,14 +99,21 @@ def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
     low, high, box_limit = _single_box(guard, shift, rounding)
     columns, bias, first_limit = _single_balls(guard, shift, rounding)
     directions, offset, direction_limit = _single_directions(guard, shift)
+    scale, start, lost = _single_grids(guard, shift)
+    if not lost <= MOST_GRID_LOSS:
+        box_limit = -1.0
     step = (1.0 - rounding) * math.sqrt(max(box_limit, 0.0) / d)  # if no feature is farther, the row is not too far
     sure_low, sure_high = _floats_above(low - step), -_floats_above(-high - step)
     columns[:, lanes], columns[:, lanes + 1] = sure_low, -sure_high
+    gridded = guard.grids is not None and box_limit >= 0.0
+    if gridded:
+        # Edges and start plus x times these: how far x is beyond the edges, and its place on the grid.
+        columns[:, lanes + 2], columns[:, lanes + 4 : lanes + 6], columns[:, lanes + 6] = start, (-1.0, 1.0), scale
 
     def padded(values: Any) -> Any:
         return padded_rows(values[None, :])[0]
 
-    return {
+    fields = {
         "low": padded(low),
         "high": padded(high),
         "box_limit": _float_below(box_limit),
@@ -111,7 +126,10 @@ def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
         "directions": _by_feature(directions, np.float32),
         "offset": _lanes(offset, np.float32),
         "direction_limit": _float_below(direction_limit),
+        "grid_tolerance": _float_below(TOLERANCE - lost) if gridded else NO_GRID,
+        "sure_tolerance": _float_below(TOLERANCE - 2.0 * lost) if gridded else NO_GRID,
     }
+    return fields | {"grid_scale": padded(scale), "grid_start": padded(start)} if gridded else fields
 
 
 def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, float]:
@@ -133,6 +151,19 @@ def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[Float
     else:
         limit = min(guard.box_limit, MOST_SINGLE**2) * (1.0 - 2.0 * rounding) - len(low) * LEAST_SINGLE**2
     return _floats_above(low), -_floats_above(-high), limit
+
+
+def _single_grids(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Scales, places of zero, and what floats may lose of a row's place, in steps: u = scale z + start."""
+    d = len(shift)
+    if guard.grids is None:
+        return np.zeros(d), np.zeros(d), 0.0
+    scale, margin = guard.grids.scale, math.sqrt(guard.box_limit)
+    start = (shift - guard.grids.origin) * scale
+    edges = np.maximum(np.abs(guard.low - shift), np.abs(guard.high - shift)) + margin
+    lost = SINGLE_ROUNDING * 2.0 * (edges * scale + np.abs(start)) + LEAST_SINGLE * scale
+    lost += ROUNDING * 16.0 * np.abs(shift) * scale
+    return scale, start, float(lost.max())
 
 
 def _single_balls(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, float]:

@@ -1,4 +1,8 @@
-"""How wide a guard is made: ordinary rows pass it, strangers do not."""
+"""How wide a guard is made: ordinary rows pass it, strangers do not.
+
+Grids are asked about every row, so a guard has them only where it needs them: where rows that are drawn at random from
+its box, the plainest strangers, would pass it without.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from svelto._inputs import Query
 from svelto._typing import FloatArray
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
@@ -32,6 +37,9 @@ MARGIN_SHARE: Final = 0.2
 SMOOTH_SHARE: Final = 0.07
 MOST_STRETCH: Final = 0.25
 DIRECTION_ROOM: Final = 1.5
+# Rows drawn from the box, and the share of them that a guard without grids keeps out if it needs none.
+PROBES: Final = 1000
+PROBES_OUTSIDE: Final = 0.999
 
 
 def guard_for(
@@ -45,7 +53,8 @@ def guard_for(
 
     How far ordinary rows are from a guard is seen on a fifth of the rows, which a first one is made without: the box is
     left by so much, the radii are stretched and the limit along the directions is raised so far, that nearly all of
-    them are inside. The box may be left by as much as stand-ins do.
+    them are inside. The box may be left by as much as stand-ins do. Features get the grids that made-up rows keep to
+    (`near`), if all rows do.
     """
     n = len(build)
     held = np.zeros(n, dtype=bool)
@@ -55,18 +64,30 @@ def guard_for(
     new = build[held]
     edge = GUARD_EDGE**2 * float(((first.high - first.low) ** 2).sum())
     smooth = SMOOTH_SHARE / math.sqrt(machine.kernel.gamma) if machine.kernel.name == "rbf" else 0.0
-    margin = max(_stand_in_margin(near or Neighbourhoods(build, seed, n_jobs), seed), smooth)
+    near = near or Neighbourhoods(build, seed, n_jobs)
+    margin = max(_stand_in_margin(near, seed), smooth)
     box_limit = max(_nearly_all(first.box_distances(new)), edge, margin * margin)
     stretch = _nearly_all(np.maximum(first.ball_ratios(new), 1.0))
     if not np.isfinite(stretch):
         stretch = 1.0  # all balls are points: copies of a few rows
     radii = np.sqrt(first.sq_radii) * stretch
-    return replace(
+    guard = replace(
         first,
         box_limit=min(box_limit, float(np.finfo(np.float64).max)),
         sq_radii=(radii + np.minimum(MOST_STRETCH * radii, smooth)) ** 2,
         direction_limit=DIRECTION_ROOM * max(first.direction_limit, _nearly_all(first.direction_sums(new))),
     ).including([new])
+    if near.blocks.grids is None or _shuts_out_noise(guard, seed, n_jobs):
+        return guard
+    # They were found on a sample of the rows: including all of them drops what others leave.
+    return replace(guard, grids=near.blocks.grids).including([build])
+
+
+def _shuts_out_noise(guard: Guard, seed: int, n_jobs: int | None) -> bool:
+    """Whether hardly a row that is drawn at random from the box is inside."""
+    rng = np.random.default_rng([seed, 6])
+    probes = guard.low + rng.random((PROBES, len(guard.low))) * (guard.high - guard.low)
+    return bool(guard(Query(probes), n_jobs).mean() >= PROBES_OUTSIDE)
 
 
 def _stand_in_margin(near: Neighbourhoods, seed: int) -> float:

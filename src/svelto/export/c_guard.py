@@ -1,4 +1,4 @@
-"""The guard of a statistical promise in C (`guard`): box, balls and directions. A row outside goes to the exact sum."""
+"""The guard of a statistical promise in C (`guard`): box, grids, balls, directions. A row outside goes to the sum."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from svelto._typing import FloatArray
 from svelto.export.c_parts import Part, Setting, render
 from svelto.export.c_tables import floats
 from svelto.guard import Guard
+from svelto.guard_grid import TOLERANCE
 
 CODE = """
 /* Whether a row is like those that the stages were made for. */
@@ -19,7 +20,7 @@ static inline int ${q}_knows(const float *u) {
         if (!(t <= 0)) sum += t * t;
     }
     if (!(sum <= ($real)$box_limit)) return 0;
-$directions    for (j = 0; j < $n_balls; ++j) {
+$grids$directions    for (j = 0; j < $n_balls; ++j) {
         for (k = 0, sum = 0; k < $d; ++k) {
             t = ($real)u[k] - ($real)${q}_ball[j * $d + k];
             sum += t * t;
@@ -28,6 +29,14 @@ $directions    for (j = 0; j < $n_balls; ++j) {
     }
     return 0;
 }
+"""
+# Rows near the box have places on the grids that a long holds.
+GRIDS = """
+    for (k = 0; k < $d; ++k) {
+        t = ($real)u[k] * ($real)${q}_scale[k] + ($real)${q}_start[k];
+        t -= ($real)(long)(t < 0 ? t - ($real)0.5 : t + ($real)0.5);
+        if (t > ($real)$tolerance || t < -($real)$tolerance) return 0;
+    }
 """
 DIRECTIONS = """
     for (j = 0, sum = 0; j < $n_directions; ++j) {
@@ -59,7 +68,13 @@ def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray) 
         floats(f"{prefix}_ball", balls),
         floats(f"{prefix}_limit", (np.sqrt(guard.sq_radii) + ROOM * size) ** 2),
     ]
-    code, directions = "", ""
+    code, grids, directions = "", "", ""
+    if guard.grids is not None:
+        tables += [
+            floats(f"{prefix}_scale", guard.grids.scale),
+            floats(f"{prefix}_start", (centre - guard.grids.origin) * guard.grids.scale),
+        ]
+        grids = render(GRIDS, setting, prefix, tolerance=repr(TOLERANCE))
     if len(guard.directions):
         tables += [
             floats(f"{prefix}_direction", guard.directions),
@@ -77,6 +92,7 @@ def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray) 
         CODE,
         setting,
         prefix,
+        grids=grids,
         directions=directions,
         n_balls=len(balls),
         box_limit=repr(float(guard.box_limit * (1.0 + ROOM))),

@@ -1,4 +1,4 @@
-"""The guard of a statistical promise as operators (`guard`): box, balls and directions. A row outside goes to the sum.
+"""The guard of a promise as operators (`guard`): box, grids, balls and directions. A row outside goes to the sum.
 
 In single precision these are the limits that the predictor's own first stage has, drawn in by more than rounding can
 move a row: what they call inside is inside. In double precision they are the guard's own.
@@ -12,6 +12,7 @@ import numpy as np
 
 from svelto.export.onnx_graph import Graph
 from svelto.guard import Guard
+from svelto.guard_arrays import NO_GRID
 
 # Constant of a ball that holds no row.
 NEVER: Final = 1e30
@@ -32,6 +33,8 @@ def inside(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
     )
     beyond = graph.squares(graph.node("Sub", rows, within))
     found = _at_most(graph, beyond, fields["box_limit"])
+    if fields["grid_tolerance"] < NO_GRID:
+        found = graph.node("And", found, _on_grids(graph, fields, rows, d))
     products = graph.node("Gemm", rows, graph.floats(columns), graph.floats(np.minimum(bias, NEVER)))
     nearest = graph.node("ReduceMin", products, axes=[1], keepdims=1)
     found = graph.node("And", found, _at_most(graph, graph.node("Add", nearest, graph.squares(rows)), 0.0))
@@ -40,6 +43,15 @@ def inside(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
         along = graph.node("Gemm", rows, graph.floats(directions), graph.floats(-fields["offset"][:n_directions]))
         found = graph.node("And", found, _at_most(graph, graph.squares(along), fields["direction_limit"]))
     return graph.flat(found)
+
+
+def _on_grids(graph: Graph, fields: dict[str, Any], rows: str, d: int) -> str:
+    scale = fields["grid_scale"][:d]
+    start = fields["grid_start"][:d] if "grid_start" in fields else -fields["grid_origin"][:d] * scale
+    place = graph.node("Add", graph.node("Mul", rows, graph.floats(scale)), graph.floats(start))
+    off = graph.node("Abs", graph.node("Sub", place, graph.node("Round", place)))
+    farthest = graph.node("ReduceMax", off, axes=[1], keepdims=1)
+    return _at_most(graph, farthest, fields["grid_tolerance"])
 
 
 def _at_most(graph: Graph, value: str, limit: float) -> str:

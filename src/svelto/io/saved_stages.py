@@ -23,6 +23,7 @@ from svelto.engines.reduced_stage import ReducedSet, map_machine
 from svelto.engines.sv_tree import SVTree
 from svelto.engines.taylor_tree import TaylorTree, tree_numbers
 from svelto.guard import Guard
+from svelto.guard_grid import MOST_SCALE, Grids
 from svelto.io.parts import MOST, In, Out
 from svelto.io.plain import ADVICE
 from svelto.io.saved_exact import read_exact, write_exact
@@ -101,6 +102,9 @@ def _write_guard(out: Out, guard: Guard) -> None:
     out.set(box_limit=guard.box_limit, direction_limit=guard.direction_limit)
     for name in ("low", "high", "centres", "sq_radii", "directions", "offset"):
         out.put(name, getattr(guard, name), "<f8")
+    if guard.grids is not None:
+        out.put("grid_scale", guard.grids.scale, "<f8")
+        out.put("grid_origin", guard.grids.origin, "<f8")
 
 
 def _read_guard(part: In, machine: KernelMachine) -> Guard:
@@ -117,7 +121,19 @@ def _read_guard(part: In, machine: KernelMachine) -> Guard:
     if direction_limit < np.inf and not len(directions):
         part.fail("a guard limits directions that it does not have")
     offset = part.floats("offset", (len(directions),), always=True)
-    return Guard(machine, low, high, centres, sq_radii, directions, offset, box_limit, direction_limit)
+    grids = _read_grids(part, d) if part.has_array("grid_scale") else None
+    guard = Guard(machine, low, high, centres, sq_radii, directions, offset, box_limit, direction_limit, grids)
+    if grids is not None and (guard.grids is None or (guard.grids.scale != grids.scale).any()):
+        part.fail("a guard has a grid that is too fine for its box")
+    return guard
+
+
+def _read_grids(part: In, d: int) -> Grids:
+    scale = part.floats("grid_scale", (d,), always=True)
+    origin = part.floats("grid_origin", (d,), always=True)
+    if (scale < 0.0).any() or (scale > MOST_SCALE).any() or not scale.any():
+        part.fail(f"the scales of a guard's grids are not between 0 and {MOST_SCALE:g}, or all 0")
+    return Grids(scale, origin)
 
 
 def width_of(part: In, machine: KernelMachine) -> int:
