@@ -335,8 +335,8 @@ inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std:
 
 // The larger of `over` and how far the place of x on its grid, the third lane, is beyond the tolerance.
 [[gnu::always_inline]] inline Edges larger_grid_gap(Edges over, BallPart x, const float* edges, float tolerance) {
-    constexpr float kMagic = 12582912.0f;  // as in vround
 #if SVELTO_LEVEL > 0
+    constexpr float kMagic = 12582912.0f;  // as in vround
     const Edges place = reinterpret_cast<Edges>(
         _mm_fmadd_ps(_mm256_castps256_ps128(reinterpret_cast<__m256>(x)), _mm_load_ps(edges + 4), _mm_load_ps(edges)));
     const Edges off = place - ((place + kMagic) - kMagic);

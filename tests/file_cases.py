@@ -17,6 +17,7 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 
 import svelto
 from machines import random_machine
+from svelto.guard_grid import Grids
 from svelto.io.file import ALIGNMENT, CHECKSUM, MAGIC, PREAMBLE, VERSION
 
 CORPUS = Path(__file__).parent / "files"
@@ -36,14 +37,14 @@ def _cascade(method, **options):
     return svelto.accelerate(_sharp(), X, method=method, **{**given, **options})
 
 
-def _promised():
+def _promised(grids=None):
     """A cascade of two stages with a guard, thresholds and a tolerance of none; built by hand to be small."""
     fast = _cascade("hinges", n_hinges=(4, 3))
     tree = _cascade("taylor_tree", leaf_size=64, oracle_rows=50)
     engine = fast._engine
     from svelto.guard import Guard
 
-    guard = Guard.around(engine.machine, [X], 0)
+    guard = replace(Guard.around(engine.machine, [X], 0), grids=grids)
     engine.stages = [replace(engine.stages[0], guard=guard), *tree._engine.stages]
     engine.thresholds, engine.guard = [0.5, float("inf")], guard
     return fast
@@ -91,6 +92,7 @@ CASES = {
     "sv_tree": lambda: _cascade("sv_tree", oracle_rows=200, max_evals=4),
     "reduced_set": lambda: _cascade("reduced_set", n_basis=8, oracle_rows=200),
     "promised": _promised,
+    "promised_grids": lambda: _promised(Grids(np.array([0.0, 3.0]), np.array([0.0, 0.25]))),
     "machine": lambda: svelto.KernelMachine.from_sklearn(_sharp()),
     "svm_tree": lambda: svelto.SVMTreeClassifier(random_state=0, probability=True, n_folds=2).fit(X, NAMES[THREE]),
     "svm_tree_planes": lambda: svelto.SVMTreeClassifier(random_state=0, tail=None, multi_class="ovr").fit(X, THREE),

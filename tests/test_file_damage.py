@@ -423,6 +423,13 @@ def test_kinds_that_nobody_knows(tmp_path):
         svelto.load(forged.write(tmp_path / "f"))
 
 
+def test_scalers_that_do_not_fit_the_machine(tmp_path):
+    forged = Forged("pipeline")
+    forged.content["machine"]["n_features"] = 3
+    with pytest.raises(UnreadableFileError, match=r"differ in width: \[2, 2, 3, 2\]"):
+        svelto.load(forged.write(tmp_path / "f"))
+
+
 def test_loading_imports_nothing_that_a_file_names(tmp_path):
     """In a process that would notice: no pickle, no import, no code object is made."""
     script = textwrap.dedent(

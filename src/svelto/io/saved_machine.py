@@ -144,9 +144,27 @@ def read_machine(part: In, *, always: bool = False) -> KernelMachine:
         fields["scaling"] = read_scaling(part.part("scaling"))
     if "feature_names" in part:
         fields["feature_names"] = _read_only(read_names(part, "feature_names", n_features))
-    if not front and kernel.has_native_code and n_features is None:
-        part.fail("the machine does not say how many features a row has")
+    _check_front(part, fields)
     return KernelMachine._on(fields, read_values=part.verified or always)
+
+
+def _check_front(part: In, fields: dict[str, Any]) -> None:
+    """Rows keep their width on the way to the kernel: the scalers of a file change none."""
+    front, kernel, vectors = fields["front"], fields["kernel"], fields["support_vectors"]
+    n_features = fields["n_features"]
+    if not front:
+        if kernel.has_native_code and n_features is None:
+            part.fail("the machine does not say how many features a row has")
+        return
+    widths = [step.n_features_in_ for step in front]
+    if n_features is not None:
+        widths.append(n_features)
+    if kernel.has_native_code:
+        widths.append(vectors.shape[1])
+    if len(set(widths)) > 1:
+        part.fail(f"the scalers in front of the machine, its rows and its support vectors differ in width: {widths}")
+    if kernel.name == "precomputed" and vectors.max(initial=0) >= widths[0]:
+        part.fail(f"a support column is {vectors.max()}, but rows behind the scalers have {widths[0]} kernel values")
 
 
 def read_kernel(part: In) -> Kernel:
