@@ -104,7 +104,7 @@ class CascadeObject {
         return labels(csr_source(data, indices, row_start, cascade_.exact->width()), out, settled, n_threads);
     }
 
-    // Labels of a few rows on this thread; false where one cannot be read.
+    // Labels of rows on this thread, without hearing Ctrl-C; false where one cannot be read.
     bool answer_block(const AnyMatrix& X, Labels out) const {
         const RowSource rows = dense(X, true);
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
@@ -119,12 +119,17 @@ class CascadeObject {
     }
 
   private:
+    // Whether the whole sum over all rows would be worth letting the interpreter go: half of what is worth a thread.
+    bool is_worth(const RowSource& rows) const noexcept {
+        return 2.0 * static_cast<double>(rows.n_rows) >= cascade_.exact_rows_per_thread;
+    }
     bool answer_few(const RowSource& rows, std::int32_t* labels) const {
         CascadeRun run(cascade_, rows, 1, labels);
         // A stage takes a few rows no longer than letting the interpreter go and getting it back does.
+        Unlocked unlocked(rows.n_rows * rows.d >= kWorthNumbers);
         if (run.has_stage() && !run.ask_stage()) return false;
         if (run.is_done()) return true;
-        const nb::gil_scoped_release nogil;
+        unlocked.open(is_worth(rows));
         return run.ask_stages() && run.ask_exact(rows.n_rows);
     }
     RowSource dense(const AnyMatrix& X, bool scale) const {
@@ -136,9 +141,10 @@ class CascadeObject {
     BadRow labels(const RowSource& rows, Labels& out, Counts& settled, int n_threads) const {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
         require(settled.shape(0) == cascade_.stages.size() + 1, "settled has a wrong length");
-        const nb::gil_scoped_release nogil;
+        Unlocked unlocked(n_threads > 1 || rows.n_rows * rows.d >= kWorthNumbers);
         CascadeRun run(cascade_, rows, n_threads, out.data());
         bool readable = run.ask_stages();
+        unlocked.open(!run.is_done() && is_worth(rows));
         while (readable && !run.is_done()) {
             readable = run.ask_exact(exact_rows_);
             if (run.is_done()) break;

@@ -35,9 +35,24 @@ void last_rungs(const Matrix<double>& scores, const Matrix<double>& errors, cons
                        static_cast<int>(rungs.shape(0)), n_threads, out.data());
 }
 
+// out[i] = table[index[i]], for numbers of eight bytes of any kind. NumPy lets the interpreter go for this, which takes
+// threads that share a predictor longer than the work (`Unlocked`).
+void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
+          nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
+    require(out.shape(0) == index.shape(0), "index and out disagree in length");
+    const std::int64_t* from = table.data();
+    const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(table.shape(0), INT32_MAX));
+    for (std::size_t i = 0; i < index.shape(0); ++i) {
+        const auto place = static_cast<std::uint32_t>(index.data()[i]);
+        require(place < n, "an index is outside the table");
+        out.data()[i] = from[place];
+    }
+}
+
 }  // namespace
 
 void bind_settled(nb::module_& m) {
+    m.def("take", &take, "table"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert());
     m.def("settle", &settle, "scores"_a.noconvert(), "bounds"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a,
           "out"_a.noconvert());
     m.def("last_rungs", &last_rungs, "scores"_a.noconvert(), "errors"_a.noconvert(), "rungs"_a.noconvert(), "rule"_a,

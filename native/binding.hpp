@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -36,6 +37,22 @@ using Scores = nb::ndarray<double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 inline void require(bool condition, const char* message) {
     if (!condition) throw nb::value_error(message);
 }
+
+// Lets the interpreter go while it lives, for work that is worth it. Threads that share a predictor hand the lock to
+// each other whenever one lets it go, which takes tens of microseconds: calls as short as that do better to keep it.
+class Unlocked {
+  public:
+    explicit Unlocked(bool worth) { open(worth); }
+    void open(bool worth) {
+        if (worth && !nogil_) nogil_.emplace();
+    }
+
+  private:
+    std::optional<nb::gil_scoped_release> nogil_;
+};
+// Multiply-adds of the whole sum, and numbers of rows that stages read, of calls that are worth it.
+constexpr double kWorthOperations = 1e6;
+constexpr std::int64_t kWorthNumbers = 1 << 14;
 
 // A value of the `fields` dict, as T.
 template <class T>

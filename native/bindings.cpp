@@ -226,6 +226,9 @@ class Engine final : public WholeSum {
     }
 
   private:
+    double operations(std::int64_t n_rows) const noexcept {
+        return static_cast<double>(n_rows) * machine_.n_sv * (machine_.d + 16.0);
+    }
     RowSource prepared(RowSource rows, bool scale) const {
         require(rows.d == machine_.d, "rows and machine disagree in width");
         if (scale) rows.scaling = scaling_;
@@ -241,7 +244,7 @@ class Engine final : public WholeSum {
     OutcomeTuple predict(const RowSource& rows, Labels& out, int precision, int n_threads) const {
         require(static_cast<std::int64_t>(out.shape(0)) == rows.n_rows, "out and rows disagree in length");
         const Precision first = first_tier(precision);
-        const nb::gil_scoped_release nogil;
+        const Unlocked unlocked(n_threads > 1 || operations(rows.n_rows) >= kWorthOperations);
         return as_tuple(predict_labels(machine_, *hot_, rows, first, n_threads, out.data()));
     }
     BoundedTuple bounded(const RowSource& rows, Labels& out, const Vector<std::uint8_t>& enabled, Counts& used,

@@ -26,7 +26,8 @@ from threadpoolctl import threadpool_limits
 import svelto
 from machines import random_machine
 from sklearn_cases import data, product
-from svelto import _threads
+from svelto import _core, _threads
+from svelto._inputs import make_query
 from svelto._threads import thread_count
 
 
@@ -338,3 +339,37 @@ def test_an_interrupt_between_parts_leaves_nothing_broken(method, monkeypatch):
             getattr(fast, method)(X)
     assert seen == [1024, 1024, 1024]
     assert_array_equal(getattr(fast, method)(X), expected)
+
+
+@pytest.mark.parametrize("classes", [[1, 7, 9], [0.0, 1.0, 2.0], ["a", "b", "c"], [True, False], list("xyz")])
+@pytest.mark.parametrize("dtype", [None, np.int32, ">i8"])
+def test_batches_on_one_thread_take_the_short_way_to_the_same_labels(classes, dtype):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(900, 4))
+    names = np.array(classes) if dtype is None or isinstance(classes[0], str) else np.array(classes).astype(dtype)
+    y = names[(X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5) * (len(names) > 2)]
+    fast = svelto.accelerate(SVC(C=5.0).fit(X, y), X, method="taylor_tree", agreement=0.9, random_state=0, n_jobs=1)
+    rows = rng.normal(size=(700, 4))
+    expected = fast.machine.classes[fast.machine.vote_order].take(
+        fast._engine.labels(make_query(fast.machine, rows))[0]
+    )
+    for X_ in (rows, rows.astype(np.float32), rows[:17], np.asfortranarray(rows)):
+        labels = fast.predict(X_)
+        assert labels.dtype == expected.dtype
+        if X_.dtype == np.float64:
+            assert_array_equal(labels, expected[: len(X_)])
+    bad = rows.copy()
+    bad[600, 2] = np.inf
+    with pytest.raises(ValueError, match=r"X contains inf \(row 600, column 2\)"):
+        fast.predict(bad)
+
+
+def test_answers_are_taken_from_the_table_alone():
+    table, out = np.array([3, 4]), np.empty(3, dtype=np.int64)
+    _core.take(table, np.array([1, 0, 1], dtype=np.int32), out)
+    assert out.tolist() == [4, 3, 4]
+    for index in ([0, 2, 0], [0, -1, 0]):
+        with pytest.raises(ValueError, match="outside the table"):
+            _core.take(table, np.array(index, dtype=np.int32), out)
+    with pytest.raises(ValueError, match="disagree in length"):
+        _core.take(table, np.zeros(2, dtype=np.int32), out)

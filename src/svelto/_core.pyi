@@ -97,6 +97,7 @@ def search_local(
 def spread_rows(
     data: NDArray[Any], indices: NDArray[np.int32], row_start: NDArray[np.int32], out: NDArray[Any]
 ) -> bool: ...
+def take(table: NDArray[np.int64], index: NDArray[np.int32], out: NDArray[np.int64]) -> None: ...
 def settle(
     scores: NDArray[np.float64],
     bounds: NDArray[np.float64],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from svelto import _core
 from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
 from svelto.cascade import Cascade
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # At most this many rows take the short way: one native call on the calling thread, no validation in Python.
 SHORT_ROWS = 16
+# ... and this many through a cascade that is to use no other thread.
+ALONE_ROWS = 4096
 # Calibrated classes closer than this are decided on scores in LIBSVM's order.
 CLOSE_PROBABILITIES = 1e-9
 
@@ -153,7 +156,8 @@ class Predictor:
             type(X) is np.ndarray
             and X.ndim == 2
             and X.shape[1] == self._short_width
-            and 0 < X.shape[0] <= SHORT_ROWS
+            and X.shape[0] > 0
+            and (X.shape[0] <= SHORT_ROWS or (self.n_jobs == 1 and self._asks_single and X.shape[0] <= ALONE_ROWS))
             and (X.dtype is _FLOAT64 or (X.dtype is _FLOAT32 and self._short_single))
             and X.flags.c_contiguous
             and X.flags.aligned
@@ -170,7 +174,7 @@ class Predictor:
             if index is not None:
                 if len(index) == 1:
                     return self._single_answers[index[0]].copy()
-                return self._answers.take(index)  # type: ignore[union-attr]
+                return self._take(index)
         if in_parts(self.machine, X):
             return answer_parts(self, "predict", X)
         query = self._query(X)
@@ -178,8 +182,17 @@ class Predictor:
             return self._values(self._engine.scores(query, self.n_jobs))
         if self.machine.calibration is not None:
             return self._calibrated_labels(query)
-        assert self._answers is not None
-        return self._answers.take(self._engine.labels(query, self.n_jobs)[0])
+        return self._take(self._engine.labels(query, self.n_jobs)[0])
+
+    def _take(self, index: Any) -> Any:
+        """Answers by label number."""
+        answers = self._answers
+        assert answers is not None
+        if answers.itemsize != 8 or answers.dtype.kind not in "iuf":
+            return answers.take(index)
+        out = np.empty(len(index), dtype=answers.dtype)
+        _core.take(answers.view(np.int64), index, out.view(np.int64))
+        return out
 
     @_offered_if(_no_decision_function)
     def decision_function(self, X: Any) -> Any:
