@@ -13,7 +13,15 @@ from _cases import SEED, Case
 from _hinge_cases import parts_of
 
 # Machines of these sets are asked, each also about rows of another set.
-GUARDED = {"a9a": "w8a", "ijcnn1": "letter.scale", "letter.scale": "ijcnn1", "usps": "a9a"}
+GUARDED = {
+    "a9a": "w8a",
+    "ijcnn1": "letter.scale",
+    "letter.scale": "ijcnn1",
+    "usps": "a9a",
+    "satimage.scale": "usps",
+    "pendigits": "letter.scale",
+}
+USUAL, NOISE = "test rows as they are", "uniform in the box"
 ROWS = 2_000
 ONE_BY_ONE = 64
 
@@ -24,7 +32,7 @@ def strange_rows(case: Case) -> Iterator[tuple[str, Any]]:
     low, high = X_train.min(axis=0), X_train.max(axis=0)
     usual = case.X_test[:ROWS]
     full = usual.toarray() if sparse.issparse(usual) else usual
-    yield "test rows as they are", usual
+    yield USUAL, usual
     for factor in (0.5, 2.0):
         yield f"shifted by {factor:g} ranges", full + factor * (high - low)
     for factor, name in ((3.0, "times 3"), (10.0, "times 10"), (1000.0, "times 1000")):
@@ -32,7 +40,7 @@ def strange_rows(case: Case) -> Iterator[tuple[str, Any]]:
     yield "all zeros", np.zeros((ONE_BY_ONE, len(low)))
     other = GUARDED[case.name]
     yield f"rows of {other}", fitted_to(len(low), parts_of(other)[2][:ROWS])
-    yield "uniform in the box", np.random.default_rng(SEED).uniform(low, high, size=(ROWS, len(low)))
+    yield NOISE, np.random.default_rng(SEED).uniform(low, high, size=(ROWS, len(low)))
 
 
 def fitted_to(width: int, rows: Any) -> Any:

@@ -72,6 +72,8 @@ def cascade_report(
             details["leaves"] = stage.n_leaves
         elif isinstance(stage, HingeStage):
             details[stage.name] = stage.n_hinges
+            if stage.fit_seconds is not None:
+                details[f"{stage.name}, seconds of training"] = round(stage.fit_seconds, 3)
             if machine.n_classes > 2:
                 details["hinges learned"] = "classes" if stage.by_class else "pair scores"
         else:

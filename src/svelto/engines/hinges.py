@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -125,6 +126,8 @@ class HingeStage:
         Rows that it may not know stay open, whatever the scores.
     n_read : float, optional
         Features of a usual row that are not zero, where most are; None: all.
+    fit_seconds : float, optional
+        What the fit took; files do not keep it.
     """
 
     machine: KernelMachine
@@ -135,6 +138,7 @@ class HingeStage:
     guard: Guard | None = None
     name: str = "hinges"
     n_read: float | None = None
+    fit_seconds: float | None = field(default=None, compare=False)
     _native: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -292,6 +296,7 @@ def build_hinges(
     if agreement is not None and with_errors and machine.task != "regression":
         look = np.flatnonzero(held)[:LOOKED_AT]
         given["enough"] = _agrees(machine, rows[look], labels[look], by_class, ENOUGH * (1.0 - agreement))
+    started = perf_counter()
     if by_class:
         known = fitted & (labels >= 0)
         hinges = fit_class_hinges(rows[known], labels[known], machine.n_classes, n_hinges, **given)
@@ -304,9 +309,10 @@ def build_hinges(
         weight = decisive_weights(exact[held], n_classes) if signs else np.ones_like(residual)
         error = np.sqrt(np.average(residual**2, axis=0, weights=weight))
         error = np.maximum(error, 1e-7 * np.maximum(np.abs(exact).max(axis=0), 1e-30))
+    seconds = perf_counter() - started
     n_read = features_read(X)
     shift = np.zeros(X.shape[1]) if n_read < X.shape[1] else X.mean(axis=0)
-    return HingeStage(machine, hinges, error, shift, by_class, guard, n_read=n_read)
+    return HingeStage(machine, hinges, error, shift, by_class, guard, n_read=n_read, fit_seconds=seconds)
 
 
 def _labels(machine: KernelMachine, scores: Any) -> IntArray:
