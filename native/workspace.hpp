@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "bounds.hpp"
@@ -19,21 +19,23 @@ class AlignedBuffer {
   public:
     void reserve(std::size_t n) {
         if (n <= size_) return;
-        const std::size_t bytes = (n * sizeof(T) + 63) / 64 * 64;
-        data_.reset();  // the old memory goes before the new comes, whose contents are undefined anyway
+        memory_.reset();  // the old memory goes before the new comes, whose contents are undefined anyway
         size_ = 0;
-        data_.reset(static_cast<T*>(::operator new(bytes, kAlignment)));  // std::aligned_alloc is not everywhere
+        // Plain memory and an aligned place in it: glibc keeps small pieces of that at hand for each thread, aligned
+        // ones it looks for anew in every call.
+        const std::size_t bytes = (n * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+        memory_ = std::make_unique_for_overwrite<std::byte[]>(bytes + kAlignment - 1);
+        const auto place = reinterpret_cast<std::uintptr_t>(memory_.get());
+        data_ = reinterpret_cast<T*>(memory_.get() + (kAlignment - place % kAlignment) % kAlignment);
         size_ = n;
     }
-    T* get() noexcept { return data_.get(); }
-    const T* get() const noexcept { return data_.get(); }
+    T* get() noexcept { return data_; }
+    const T* get() const noexcept { return data_; }
 
   private:
-    static constexpr std::align_val_t kAlignment{64};
-    struct Free {
-        void operator()(T* p) const noexcept { ::operator delete(p, kAlignment); }
-    };
-    std::unique_ptr<T, Free> data_;
+    static constexpr std::size_t kAlignment = 64;
+    std::unique_ptr<std::byte[]> memory_;
+    T* data_ = nullptr;
     std::size_t size_ = 0;
 };
 
