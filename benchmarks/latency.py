@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from _cases import Case, make_case
 from _environment import describe
 from _hinge_cases import MODELS, load_machine
 from _latency import Contender, Percentiles, measure, python_contender, single_rows, summary
-from _latency_sharing import N_PROCESSES, compare_threads, in_batches, process_line, time_processes
+from _latency_sharing import N_PROCESSES, answered_by, compare_threads, in_batches, process_line, time_processes
 from _latency_tables import Page, render
 from hinges import code_stamp
 from svelto.reproduce._common import OtherLoad
@@ -52,7 +53,9 @@ KEPT = Path("bench-results/latency")
 # Rows that are asked about, in turns; few enough that reading them is not what is measured.
 ROWS = 5_000
 CALLS, MOST_SECONDS = 100_000, 8.0
-BATCH, BATCHES, SINGLES, REPEATS = 1_000, 40, 10_000, 5
+BATCH, SINGLES, REPEATS = 1_000, 10_000, 5
+# Calls of threads take one of them about as long as this: starting eight threads takes a millisecond.
+THREAD_SECONDS, LEAST_BATCHES = 0.5, 40
 
 
 def build(case: Case, name: str, folder: Path | None) -> Any:
@@ -131,13 +134,19 @@ def note_of(fast: Any) -> str:
     return f"{report.method}, {report.promise}"
 
 
-def measure_threads(built: dict[str, Any], X: np.ndarray, singles: int, batches: int) -> list[dict[str, Any]]:
+def measure_threads(built: dict[str, Any], X: np.ndarray, most_calls: int) -> list[dict[str, Any]]:
     """Lines about threads: what they share, how large a call is, the gain."""
     lines = []
     for name in THREADED:
-        for size, count in ((1, singles), (BATCH, batches)):
+        for size in (1, BATCH):
+            predict, some = built[name].predict, in_batches(X, size, LEAST_BATCHES)
+            answered_by(predict, some, 1)
+            begin = perf_counter()
+            answered_by(predict, some, 1)
+            each = (perf_counter() - begin) / len(some)
+            count = max(min(int(THREAD_SECONDS / each), most_calls), LEAST_BATCHES)
             load = OtherLoad()
-            found = compare_threads(built[name].predict, in_batches(X, size, count), REPEATS)
+            found = compare_threads(predict, in_batches(X, size, count), REPEATS)
             lines.append({"method": name, "rows": size, "calls": count, "other_load": load.cores(), **found})
     return lines
 
@@ -181,7 +190,7 @@ def run(given: argparse.Namespace) -> Page:
                 continue
             print(f"{name}: threads and processes", file=sys.stderr, flush=True)
             X = dense_rows(case)
-            threads = measure_threads(built, X, min(SINGLES, n_calls), min(BATCHES, n_calls // 50))
+            threads = measure_threads(built, X, n_calls)
             path = Path(place) / "shared.svelto"
             built["taylor_tree"].save(path)
             processes = measure_processes(path, X, min(SINGLES, n_calls))
