@@ -430,6 +430,16 @@ def test_scalers_that_do_not_fit_the_machine(tmp_path):
         svelto.load(forged.write(tmp_path / "f"))
 
 
+def test_trees_of_columns_that_rows_need_not_have(tmp_path):
+    forged = Forged("precomputed")
+    forged.content["machine"]["n_features"] = None
+    svelto.load(forged.write(tmp_path / "f"))
+    name = "engine/stages/0/vectors"
+    forged.arrays[name] = np.full_like(forged.arrays[name], 10_000)
+    with pytest.raises(UnreadableFileError, match="vectors"):
+        svelto.load(forged.write(tmp_path / "f"))
+
+
 def test_loading_imports_nothing_that_a_file_names(tmp_path):
     """In a process that would notice: no pickle, no import, no code object is made."""
     script = textwrap.dedent(

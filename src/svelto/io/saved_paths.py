@@ -63,7 +63,8 @@ def read_sv_tree(part: In, shared: Any) -> SVTree:
 
 def _read_vectors(part: In, machine: Any) -> Any:
     if not machine.kernel.has_native_code:
-        most = MOST if machine.n_features is None else machine.n_features - 1
+        # Where nothing says how wide rows are, they are known to reach the machine's own columns.
+        most = int(machine.support_vectors.max(initial=0)) if machine.n_features is None else machine.n_features - 1
         vectors = part.whole("vectors", (None,), 0, most, dtype="<i8")
     elif part.has_array("vectors"):
         vectors = part.floats("vectors", (None, machine.support_vectors.shape[1]), always=True)
