@@ -264,7 +264,7 @@ def machine_table(records: list[Record]) -> tuple[list[str], list[list[str]]]:
 
 
 def method_table(records: list[Record]) -> tuple[list[str], list[list[str]]]:
-    titles = ["machine", "method", "hinges", "promise (bound)", "agreement", "settled by", "guarded"]
+    titles = ["machine", "method", "hinges", "promise (bound)", "agreement", "settled by", "guarded, rim"]
     titles += [
         "us/row 1, 2 thr.",
         "vs exact 1, 2 thr.",
@@ -287,7 +287,7 @@ def method_table(records: list[Record]) -> tuple[list[str], list[list[str]]]:
                     f"{line['promise']}{bound}{', warned' if line['warned'] else ''}",
                     f"{line['agreement']:.5f} ({line['wrong']}{mark})",
                     ", ".join(f"{stage} {share:.2%}" for stage, share in line["stages"].items()),
-                    "" if line["guarded"] is None else f"{line['guarded']:.2%}",
+                    "" if line["guarded"] is None else f"{line['guarded']:.2%}" + rim(line),
                     ", ".join(f"{line[f'us_row_{threads}']['median']:.3f}" for threads in (1, 2)),
                     ", ".join(ratio(line[f"vs_exact_{threads}"]["median"]) for threads in (1, 2)),
                     ", ".join(ratio(line[f"vs_svc_{threads}"]["median"]) for threads in (1, 2)),
@@ -335,6 +335,11 @@ def failures(records: list[Record]) -> Iterator[str]:
 
 def title(record: Record) -> str:
     return f"{record['dataset']} {record['kind']}"
+
+
+def rim(line: Record) -> str:
+    """Share of the test rows on the guard's rim, where hinges know one."""
+    return "" if line.get("rim") is None else f", {line['rim']:.2%}"
 
 
 def names(pairs: list[tuple[Record, Record]]) -> str:

@@ -99,6 +99,7 @@ def measure_speed(case: Case, built: dict[str, Any], repeats: int) -> dict[str, 
             "agreement": 1.0 - wrong / n_test,
             "stages": work["stages"],
             "guarded": work.get("guarded"),
+            "rim": work.get("rim"),
         }
     sample = np.sort(np.random.default_rng(SEED).choice(n_test, size=min(SVC_ROWS, n_test), replace=False))
     some, batch = case.X_test[sample], repeated(case.X_test)

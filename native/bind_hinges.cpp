@@ -101,7 +101,11 @@ HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<floa
     for (int p = 0; p < s.vote.n_scores; ++p)
         require(s.error[p] >= 0.0 && std::isfinite(s.error[p]), "an error is negative or not finite");
     s.guarded = fields.contains("guard");
-    if (s.guarded) s.guard = read_guard(get<nb::dict>(fields, "guard"), s.hinges.d, s.hinges.d, far);
+    if (s.guarded) {
+        s.guard = read_guard(get<nb::dict>(fields, "guard"), s.hinges.d, s.hinges.d, far);
+        if (fields.contains("rim_factor")) s.rim_factor = get<double>(fields, "rim_factor");
+        require(s.rim_factor >= 1.0 && std::isfinite(s.rim_factor), "rim_factor is below 1 or not finite");
+    }
     return s;
 }
 

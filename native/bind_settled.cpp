@@ -41,11 +41,17 @@ void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
           nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
     require(out.shape(0) == index.shape(0), "index and out disagree in length");
     const std::int64_t* from = table.data();
-    const auto n = static_cast<std::uint32_t>(std::min<std::size_t>(table.shape(0), INT32_MAX));
-    for (std::size_t i = 0; i < index.shape(0); ++i) {
-        const auto place = static_cast<std::uint32_t>(index.data()[i]);
-        require(place < n, "an index is outside the table");
-        out.data()[i] = from[place];
+    const std::int32_t* at = index.data();
+    std::int64_t* to = out.data();
+    const std::size_t n = index.shape(0), n_table = std::min<std::size_t>(table.shape(0), INT32_MAX);
+    std::uint32_t largest = 0;
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<std::uint32_t>(at[i]));
+    require(n == 0 || largest < n_table, "an index is outside the table");
+    if (n_table == 2) {  // without memory in between: a loop that compilers turn into vectors
+        const std::int64_t zero = from[0], change = from[0] ^ from[1];
+        for (std::size_t i = 0; i < n; ++i) to[i] = zero ^ (change & -static_cast<std::int64_t>(at[i]));
+    } else {
+        for (std::size_t i = 0; i < n; ++i) to[i] = from[at[i]];
     }
 }
 

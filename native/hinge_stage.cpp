@@ -46,7 +46,7 @@ class HingeWalker {
     HingeWalker(const HingeStage& stage, const HotTable& hot, const RowSource& rows)
         : stage_(stage),
           hot_(hot),
-          packer_(stage.hinges.d, stage.hinges.d, rows.is_csr && !stage.shifted, stage.shift, &hot),
+          packer_(stage.hinges.d, stage.hinges.d, rows.is_csr && !stage.shifted, stage.shift, &hot, false),
           vote_(stage.vote) {
         const Hinges& hinges = stage.hinges;
         std::size_t columns = 0;
@@ -61,7 +61,7 @@ class HingeWalker {
     // Reads rows [first, first + n) and evaluates them. False where a row cannot be read.
     bool run(const RowSource& rows, std::int64_t first, int n) {
         if (!packer_.pack(rows, first, n, outcome)) return false;
-        if (stage_.guarded) hot_.mark_unknown(stage_.guard, packer_.rows(), unknown_);
+        if (stage_.guarded) hot_.place_rows(stage_.guard, packer_.rows(), places_);
         hot_.evaluate_hinges(stage_.hinges, packer_.rows(), columns_.get(), scores_.get());
         return true;
     }
@@ -78,7 +78,7 @@ class HingeWalker {
             const float limit = float_below(caution > 0.0 ? caution * stage_.error[0] : 0.0);
             signs_beyond(scores_.get(), n, limit, vote.rule == Rule::sign ? 1 : 0, labels);
         }
-        if (stage_.guarded) open_unknown(n, labels);
+        if (stage_.guarded) look_at_places(n, caution, labels);
     }
 
     int label(int i, double caution) {
@@ -91,28 +91,30 @@ class HingeWalker {
 
     // The label, and in `caution` the smallest caution that does not settle it.
     int label_and_caution(int i, double& caution) {
-        if (unknown_[i] != 0) {
+        if (places_[i] == kOutside) {
             caution = 0.0;
             return kUndecided;
         }
-        const double* error = stage_.error;
+        const double *error = stage_.error, factor = factor_of(i);
         int label = kUndecided;
         if (stage_.distilled) {
             const Margin margin = best_class(i);
             label = margin.label;
-            caution = smallest_open_caution(margin.value, error[0], [error](double c) { return c * error[0]; });
+            caution =
+                smallest_open_caution(margin.value, factor * error[0], [=](double c) { return c * factor * error[0]; });
         } else if (stage_.vote.n_scores == 1 && stage_.vote.rule != Rule::argmax) {
             label = this->label(i, 0.0);
             const double margin = std::fabs(static_cast<double>(scores(i)[0]));
-            caution = smallest_open_caution(margin, error[0], [error](double c) { return c * error[0]; });
+            caution = smallest_open_caution(margin, factor * error[0], [=](double c) { return c * factor * error[0]; });
         } else {
             label = best_class(i).label;
             caution = kInfinity;
             for (int p = 0; p < stage_.vote.n_scores && label != kUndecided; ++p) {
                 if (p == label) continue;
                 const double margin = static_cast<double>(scores(i)[label]) - static_cast<double>(scores(i)[p]);
-                caution = std::min(caution, smallest_open_caution(margin, error[label] + error[p], [=](double c) {
-                                       return c * error[label] + c * error[p];
+                const double sum = factor * (error[label] + error[p]);
+                caution = std::min(caution, smallest_open_caution(margin, sum, [=](double c) {
+                                       return c * factor * error[label] + c * factor * error[p];
                                    }));
             }
         }
@@ -126,11 +128,8 @@ class HingeWalker {
     void write(std::int64_t row, int i, double* to_scores, double* to_errors) const {
         const int n = stage_.vote.n_scores;
         for (int p = 0; p < n; ++p) to_scores[row * n + p] = static_cast<double>(scores(i)[p]);
-        if (unknown_[i] != 0) {
-            std::fill_n(to_errors + row * n, n, kInfinity);
-        } else {
-            std::copy_n(stage_.error, n, to_errors + row * n);
-        }
+        const double factor = places_[i] == kOutside ? kInfinity : factor_of(i);
+        for (int p = 0; p < n; ++p) to_errors[row * n + p] = factor == kInfinity ? kInfinity : factor * stage_.error[p];
     }
 
     StageOutcome outcome;
@@ -140,10 +139,21 @@ class HingeWalker {
         return scores_.get() + static_cast<std::ptrdiff_t>(i) * stage_.hinges.padded;
     }
 
-    // A loop that compilers turn into vectors.
-    void open_unknown(int n, std::int32_t* labels) const noexcept {
-        static_assert(kUndecided == -1);
-        for (int i = 0; i < n; ++i) labels[i] |= -static_cast<std::int32_t>(unknown_[i]);
+    double factor_of(int i) const noexcept { return places_[i] == kInCore ? 1.0 : stage_.rim_factor; }
+
+    // Rows outside stay open, those on the rim take more caution.
+    void look_at_places(int n, double caution, std::int32_t* labels) {
+        static_assert(kInCore == 0 && kUndecided == -1);
+        std::uint8_t any = 0;
+        for (int i = 0; i < n; ++i) any |= places_[i];  // a loop that compilers turn into vectors, as the next
+        if (any == 0) return;
+        for (int i = 0; i < n; ++i) labels[i] |= -static_cast<std::int32_t>(places_[i] == kOutside);
+        const double more = caution * stage_.rim_factor;
+        if (!(more > caution)) return;
+        if (votes_by_pairs_) pair_vote_.set_caution(more);
+        for (int i = 0; i < n; ++i)  // what less caution leaves open stays open
+            if (places_[i] == kOnRim && labels[i] != kUndecided)
+                labels[i] = votes_by_pairs_ ? pair_vote_.label(scores(i)) : label(i, more);
     }
 
     // The class of the largest score and its distance to the second; undecided where a score is no number.
@@ -169,7 +179,7 @@ class HingeWalker {
     PairVote pair_vote_;
     bool votes_by_pairs_ = false;
     AlignedBuffer<float> columns_, scores_;
-    std::uint8_t unknown_[kBlockRows] = {};
+    std::uint8_t places_[kBlockRows] = {};
 };
 
 template <class Visit>

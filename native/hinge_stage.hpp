@@ -18,7 +18,8 @@ struct HingeStage {
     bool shifted = false;           // whether one of them is not zero; CSR rows are then made dense
     const double* error = nullptr;  // [n_scores], error scales; a distilled stage reads the first
     bool guarded = false;
-    PackedGuard guard;  // rows that it does not know are open: undecided at every caution, their errors infinite
+    PackedGuard guard;        // rows outside are open: undecided at every caution, their errors infinite
+    double rim_factor = 1.0;  // error scales of rows on the rim count so many times
 };
 
 // labels[row]: the label where |score| exceeds `caution` times its error scale for every score that can change it, else

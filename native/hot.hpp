@@ -88,6 +88,15 @@ struct HotTable {
                      int stride) noexcept;
     bool (*pack_f64)(const double* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
                      int stride) noexcept;
+    // Rows in CSR form to stored features.
+    bool (*features_f32_i32)(const float*, const std::int32_t*, std::int64_t n, int d, StoredFeature* to,
+                             std::int64_t& n_steps) noexcept;
+    bool (*features_f32_i64)(const float*, const std::int64_t*, std::int64_t n, int d, StoredFeature* to,
+                             std::int64_t& n_steps) noexcept;
+    bool (*features_f64_i32)(const double*, const std::int32_t*, std::int64_t n, int d, StoredFeature* to,
+                             std::int64_t& n_steps) noexcept;
+    bool (*features_f64_i64)(const double*, const std::int64_t*, std::int64_t n, int d, StoredFeature* to,
+                             std::int64_t& n_steps) noexcept;
     // Chains of hyperplanes.
     bool (*turn_rows)(const Chains&, const TreeRows&, float* columns) noexcept;
     int (*peel_chain)(const Chains&, int first, int last, const TreeRows&, const float* columns, std::int32_t* list,
@@ -95,8 +104,8 @@ struct HotTable {
     void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
     // Hinging hyperplanes; scratch: a block of rows by the widths of all layers. scores: [n][padded].
     void (*evaluate_hinges)(const Hinges&, const TreeRows&, float* scratch, float* scores) noexcept;
-    // 1 for rows that the stage's guard does not know, else 0.
-    void (*mark_unknown)(const PackedGuard&, const TreeRows&, std::uint8_t* unknown) noexcept;
+    // Where rows are by the stage's guard (Place).
+    void (*place_rows)(const PackedGuard&, const TreeRows&, std::uint8_t* places) noexcept;
     // Small SVMs.
     void (*pair_row)(const PackedRows&, int row, bool squared, float* out) noexcept;
     void (*kernel_row)(const PairKernel&, const float* pairs, int n_padded, float* out) noexcept;

@@ -1,7 +1,11 @@
-// Rows of contiguous numbers to padded floats.
+// Rows of contiguous numbers to padded floats, and rows in CSR form to stored features.
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "simd.hpp"
+#include "tree.hpp"
 
 namespace svelto::SVELTO_NAMESPACE {
 namespace {
@@ -48,6 +52,23 @@ inline bool pack_rows(const T* from, std::ptrdiff_t row_stride, int n, int d, co
     }
     for (int k = 0; k < kStep; ++k) bit |= bits[k];
     return bit == 0;
+}
+
+// n features of rows that follow each other, each as a float and its column. False where a number is not finite or a
+// column is outside 0 .. d - 1; n_steps counts the columns that are larger than the one before. Loops of one thing
+// each, which compilers turn into vectors.
+template <class T, class Int>
+inline bool pack_features(const T* data, const Int* columns, std::int64_t n, int d, StoredFeature* to,
+                          std::int64_t& n_steps) noexcept {
+    using Bits = std::conditional_t<sizeof(T) == 8, std::int64_t, std::int32_t>;
+    Bits bits = 0;  // as in pack_rows
+    for (std::int64_t k = 0; k < n; ++k) bits |= __builtin_bit_cast(Bits, data[k] - data[k]);
+    std::int32_t outside = 0, steps = 0;
+    for (std::int64_t k = 0; k < n; ++k) outside |= (columns[k] < 0) | (columns[k] >= d);
+    for (std::int64_t k = 1; k < n; ++k) steps += columns[k] > columns[k - 1];
+    for (std::int64_t k = 0; k < n; ++k) to[k] = {static_cast<float>(data[k]), static_cast<std::int32_t>(columns[k])};
+    n_steps = steps;
+    return bits == 0 && outside == 0;
 }
 
 }  // namespace

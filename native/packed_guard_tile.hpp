@@ -1,4 +1,4 @@
-// Which of the rows that are packed as floats the guard knows.
+// Where the rows that are packed as floats are: in the core of the guard, on its rim, or outside.
 //
 // Three sums decide: the squared distance to the box (infinite where a value is off its grid), bias + sum of x (x - 2c)
 // for every ball, and the dot products with the directions. All run over the features in their order, and a zero
@@ -51,14 +51,28 @@ constexpr int kBallRows = 4;
     for (int p = 0; p < kBallParts; ++p) sum.part[p] = fused(x, x + column.part[p], sum.part[p]);
 }
 
-[[gnu::always_inline]] inline bool in_a_ball(const Balls& sum) {
-    BallMask inside = sum.part[0] <= 0.0f;
-    for (int p = 1; p < kBallParts; ++p) inside |= sum.part[p] <= 0.0f;
+[[gnu::always_inline]] inline bool any_at_most(const Balls& sum, const Balls& limit) {
+    BallMask inside = sum.part[0] <= limit.part[0];
+    for (int p = 1; p < kBallParts; ++p) inside |= sum.part[p] <= limit.part[p];
 #if SVELTO_LEVEL > 0
     return _mm256_movemask_ps(reinterpret_cast<__m256>(inside)) != 0;
 #else
     return any_lane(inside);
 #endif
+}
+
+// Where sums put a row; a sum that is no number is outside.
+[[gnu::always_inline]] inline Place place_by_balls(const PackedGuard& guard, const Balls& sum) {
+    if (any_at_most(sum, Balls{})) return kInCore;
+    return any_at_most(sum, load_balls(guard.slack)) ? kOnRim : kOutside;
+}
+
+[[gnu::always_inline]] inline Place place_by(float sum, float limit, float outer) {
+    return sum <= limit ? kInCore : sum <= outer ? kOnRim : kOutside;
+}
+
+[[gnu::always_inline]] inline std::uint8_t farther(std::uint8_t a, std::uint8_t b) {
+    return a > b ? a : b;
 }
 
 // -- directions -------------------------------------------------------------------------------------------------------
@@ -73,7 +87,7 @@ constexpr int kBallRows = 4;
     for (int p = 0; p < kBallParts; ++p) along.part[p] = fused(x, column.part[p], along.part[p]);
 }
 
-[[gnu::always_inline]] inline bool far_along(const PackedGuard& guard, const Balls& along) {
+[[gnu::always_inline]] inline Place place_along(const PackedGuard& guard, const Balls& along) {
 #if SVELTO_LEVEL > 0
     const auto squares = reinterpret_cast<__m256>(along.part[0] * along.part[0]);
     const __m256 pairs = _mm256_hadd_ps(squares, squares), fours = _mm256_hadd_ps(pairs, pairs);  // as in far_bits
@@ -82,13 +96,13 @@ constexpr int kBallRows = 4;
     const BallPart squares = along.part[0] * along.part[0] + along.part[1] * along.part[1];
     const float sum = (squares[0] + squares[2]) + (squares[1] + squares[3]);
 #endif
-    return !(sum <= guard.direction_limit);
+    return place_by(sum, guard.direction_limit, guard.outer_direction_limit);
 }
 
 // Rows that add up side by side: as many sums as a vector unit works on at a time, or as there are registers for.
 constexpr int kFarRows = SVELTO_LEVEL > 0 ? 8 : 4;
 
-// A bit for each of the rows that are far out.
+// A bit for each of the rows that are not in the core.
 [[gnu::always_inline]] inline unsigned far_bits(const PackedGuard& guard, const Balls* along) {
 #if SVELTO_LEVEL > 0
     static_assert(kFarRows == 8 && kBallParts == 1);
@@ -103,13 +117,13 @@ constexpr int kFarRows = SVELTO_LEVEL > 0 ? 8 : 4;
     return static_cast<unsigned>(_mm256_movemask_ps(far));
 #else
     unsigned bits = 0;
-    for (int r = 0; r < kFarRows; ++r) bits |= static_cast<unsigned>(far_along(guard, along[r])) << r;
+    for (int r = 0; r < kFarRows; ++r) bits |= static_cast<unsigned>(place_along(guard, along[r]) != kInCore) << r;
     return bits;
 #endif
 }
 
-// unknown[i] = 1 for dense rows that are far out along the directions.
-inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+// Places of dense rows that are far out along the directions.
+inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
     for (int first = 0; first < rows.n; first += kFarRows) {
         const int n = rows.n - first < kFarRows ? rows.n - first : kFarRows;
         const float* row[kFarRows];
@@ -123,9 +137,8 @@ inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::u
 #pragma GCC unroll 8
             for (int r = 0; r < kFarRows; ++r) step_along(along[r], row[r][k] - BallPart{}, column);
         }
-        const unsigned far = far_bits(guard, along);
-        if (far == 0) continue;
-        for (int r = 0; r < n; ++r) unknown[first + r] |= static_cast<std::uint8_t>(far >> r & 1u);
+        if (far_bits(guard, along) == 0) continue;
+        for (int r = 0; r < n; ++r) places[first + r] = farther(places[first + r], place_along(guard, along[r]));
     }
 }
 
@@ -144,14 +157,14 @@ inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::u
     return gap <= 0.0f ? 0.0f : gap * gap;  // NaN stays NaN
 }
 
-inline bool near_box(const PackedGuard& guard, const float* row) {
+inline Place place_by_box(const PackedGuard& guard, const float* row) {
     float sum = 0.0f;
     for (int k = 0; k < guard.d; ++k) sum += square_gap(guard, k, row[k]);
-    return sum <= guard.box_limit;
+    return place_by(sum, guard.box_limit, guard.outer_box_limit);
 }
 
 // The same for stored features; absent ones count where zero leaves their interval.
-inline bool near_box(const PackedGuard& guard, const StoredFeature* x, const StoredFeature* last) {
+inline Place place_by_box(const PackedGuard& guard, const StoredFeature* x, const StoredFeature* last) {
     float sum = 0.0f;
     const std::int32_t* far = guard.far;
     for (; x < last; ++x) {
@@ -161,7 +174,7 @@ inline bool near_box(const PackedGuard& guard, const StoredFeature* x, const Sto
         sum += square_gap(guard, x->feature, x->value);
     }
     for (; *far < guard.d; ++far) sum += square_gap(guard, *far, 0.0f);
-    return sum <= guard.box_limit;
+    return place_by(sum, guard.box_limit, guard.outer_box_limit);
 }
 
 // -- dense rows -------------------------------------------------------------------------------------------------------
@@ -264,14 +277,14 @@ template <bool kGridded>
     return sums.verdict(guard);
 }
 
-// A row that is not surely inside.
+// A row that is not surely in the core.
 struct OpenRow {
     int number;
     bool sure_box;
 };
 
 // A few of them by the sums that decide.
-inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow* open, int n, std::uint8_t* unknown) {
+inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow* open, int n, std::uint8_t* places) {
     const float* row[kBallRows];
     Balls sum[kBallRows];
     for (int r = 0; r < kBallRows; ++r) {
@@ -283,38 +296,41 @@ inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow
 #pragma GCC unroll 4
         for (int r = 0; r < kBallRows; ++r) add_feature(sum[r], row[r][k] - BallPart{}, column);
     }
-    for (int r = 0; r < n; ++r)
-        unknown[open[r].number] = !(in_a_ball(sum[r]) && (open[r].sure_box || near_box(guard, row[r])));
+    for (int r = 0; r < n; ++r) {
+        const Place by_balls = place_by_balls(guard, sum[r]);
+        const bool is_known = open[r].sure_box || by_balls == kOutside;
+        places[open[r].number] = is_known ? by_balls : farther(by_balls, place_by_box(guard, row[r]));
+    }
 }
 
 // ask(row): what is known about it at once.
 template <class Ask>
-inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown, Ask ask) {
+inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places, Ask ask) {
     OpenRow open[kBallRows];
     int n_open = 0;
     for (int i = 0; i < rows.n; ++i) {
         const Sure sure = ask(rows.dense + static_cast<std::ptrdiff_t>(i) * guard.stride);
-        unknown[i] = 0;
+        places[i] = kInCore;
         open[n_open] = {i, sure.box};  // without a branch: nobody can predict which rows are sure
         n_open += !(sure.box & sure.ball);
         if (n_open == kBallRows) {
-            decide(guard, rows, open, n_open, unknown);
+            decide(guard, rows, open, n_open, places);
             n_open = 0;
         }
     }
-    if (n_open > 0) decide(guard, rows, open, n_open, unknown);
+    if (n_open > 0) decide(guard, rows, open, n_open, places);
 }
 
 template <int kVectors, bool kGridded>
-inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
     if constexpr (kVectors > kMostHeld) {
-        mark_rows_by(guard, rows, unknown, [&](const float* row) __attribute__((always_inline)) {
+        mark_rows_by(guard, rows, places, [&](const float* row) __attribute__((always_inline)) {
             return surely_inside<kGridded>(guard, row);
         });
     } else {
-        if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1, kGridded>(guard, rows, unknown);
+        if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1, kGridded>(guard, rows, places);
         const SureBounds<kVectors, kGridded> bounds(guard);
-        mark_rows_by(guard, rows, unknown, [&](const float* row) __attribute__((always_inline)) {
+        mark_rows_by(guard, rows, places, [&](const float* row) __attribute__((always_inline)) {
             return surely_inside<kVectors, kGridded>(guard, bounds, row);
         });
     }
@@ -351,7 +367,7 @@ inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std:
 
 // How far a row is from the box needs to be known only where a feature is far from its interval or off its grid.
 template <bool kDirected, bool kGridded>
-inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) {
+inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
     const bool zero_leaves = *guard.far < guard.d;
     for (int i = 0; i < rows.n; ++i) {
         Balls sum = load_balls(guard.bias), along = {};
@@ -371,20 +387,21 @@ inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std
         }
         bool far = over[0] > 0.0f || over[1] > 0.0f || zero_leaves;
         if constexpr (kGridded) far = far || off_grid[2] > 0.0f;
-        const bool near = far ? near_box(guard, begin, last) : 0.0f <= guard.box_limit;
-        unknown[i] = !(near && in_a_ball(sum));
-        if constexpr (kDirected) unknown[i] |= static_cast<std::uint8_t>(far_along(guard, along));
+        const Place by_box =
+            far ? place_by_box(guard, begin, last) : place_by(0.0f, guard.box_limit, guard.outer_box_limit);
+        places[i] = farther(by_box, place_by_balls(guard, sum));
+        if constexpr (kDirected) places[i] = farther(places[i], place_along(guard, along));
     }
 }
 
-void mark_unknown(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* unknown) noexcept {
+void place_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) noexcept {
     if (rows.stored == nullptr) {
-        (guard.gridded ? mark_dense_rows<1, true> : mark_dense_rows<1, false>)(guard, rows, unknown);
-        if (guard.directed) mark_far_rows(guard, rows, unknown);
+        (guard.gridded ? mark_dense_rows<1, true> : mark_dense_rows<1, false>)(guard, rows, places);
+        if (guard.directed) mark_far_rows(guard, rows, places);
     } else if (guard.directed) {
-        (guard.gridded ? mark_stored_rows<true, true> : mark_stored_rows<true, false>)(guard, rows, unknown);
+        (guard.gridded ? mark_stored_rows<true, true> : mark_stored_rows<true, false>)(guard, rows, places);
     } else {
-        (guard.gridded ? mark_stored_rows<false, true> : mark_stored_rows<false, false>)(guard, rows, unknown);
+        (guard.gridded ? mark_stored_rows<false, true> : mark_stored_rows<false, false>)(guard, rows, places);
     }
 }
 

@@ -17,6 +17,8 @@ float read_float(const nb::dict& fields, const char* name) {
 
 void read_directions(const nb::dict& fields, PackedGuard& g) {
     g.direction_limit = read_float(fields, "direction_limit");
+    g.outer_direction_limit = read_float(fields, "outer_direction_limit");
+    require(g.direction_limit <= g.outer_direction_limit, "the core of the guard is not inside it");
     g.directed = g.direction_limit < std::numeric_limits<float>::max();
     if (!g.directed) return;
     g.directions = aligned<float>(fields, "directions", std::int64_t{g.d} * kGuardLanes);
@@ -63,6 +65,10 @@ PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<st
     g.sure_high = aligned<float>(fields, "sure_high", padded);
     g.columns = aligned<float>(fields, "columns", std::int64_t{d} * kGuardColumns);
     g.bias = aligned<float>(fields, "bias", kGuardLanes);
+    g.slack = aligned<float>(fields, "outer_slack", kGuardLanes);
+    require_finite(g.slack, kGuardLanes, "a ball of the guard is not finite");
+    require(std::all_of(g.slack, g.slack + kGuardLanes, [](float x) { return x >= 0.0f; }),
+            "the core of the guard is not inside it");
     for (const float* values : {g.low, g.high, g.first, g.sure_low, g.sure_high}) {
         require_finite(values, padded, "the guard's box or ball is not finite");
         require(std::all_of(values + d, values + padded, [](float x) { return x == 0.0f; }),
@@ -78,6 +84,8 @@ PackedGuard read_guard(const nb::dict& fields, int d, int stride, std::vector<st
     far.push_back(d);
     g.far = far.data();
     g.box_limit = read_float(fields, "box_limit");
+    g.outer_box_limit = read_float(fields, "outer_box_limit");
+    require(g.box_limit <= g.outer_box_limit, "the core of the guard is not inside it");
     g.first_limit = read_float(fields, "first_limit");
     read_directions(fields, g);
     return g;

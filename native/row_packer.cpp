@@ -13,8 +13,8 @@ std::size_t size(Int n) {
 
 }  // namespace
 
-RowPacker::RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot)
-    : d_(d), stride_(stride), stored_rows_(stored), shift_(shift), hot_(hot) {}
+RowPacker::RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot, bool grouped)
+    : d_(d), stride_(stride), stored_rows_(stored), grouped_(grouped), shift_(shift), hot_(hot) {}
 
 // Room for dense rows; one row is asked for more often than a block.
 void RowPacker::make_room(int n) {
@@ -61,6 +61,7 @@ bool RowPacker::pack_contiguous(const RowSource& rows, std::int64_t first, int n
 // As pack_contiguous, for CSR rows that stay stored.
 bool RowPacker::pack_csr(const RowSource& rows, std::int64_t first, int n) {
     if (!rows.is_csr || !stored_rows_) return false;
+    if (hot_ != nullptr && !grouped_ && pack_ungrouped(rows, first, n)) return true;
     if (rows.type == ElementType::float32)
         return rows.wide_indices ? pack_csr_of<float, std::int64_t>(rows, first, n)
                                  : pack_csr_of<float, std::int32_t>(rows, first, n);
@@ -107,6 +108,38 @@ bool RowPacker::pack_csr_of(const RowSource& rows, std::int64_t first, int n) {
     start_[n] = at;
     n_ = n;
     return true;
+}
+
+bool RowPacker::pack_ungrouped(const RowSource& rows, std::int64_t first, int n) {
+    if (rows.type == ElementType::float32)
+        return rows.wide_indices ? pack_together<float, std::int64_t>(rows, first, n, hot_->features_f32_i64)
+                                 : pack_together<float, std::int32_t>(rows, first, n, hot_->features_f32_i32);
+    return rows.wide_indices ? pack_together<double, std::int64_t>(rows, first, n, hot_->features_f64_i64)
+                             : pack_together<double, std::int32_t>(rows, first, n, hot_->features_f64_i32);
+}
+
+// All rows of the block as one list. Stored zeros stay: they change no sum.
+template <class T, class Int, class Pack>
+bool RowPacker::pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack) {
+    const auto* row_start = static_cast<const Int*>(rows.row_start) + first;
+    const auto* indices = static_cast<const Int*>(rows.indices);
+    const std::int64_t begin = row_start[0], end = row_start[n];
+    // Rows of ascending columns have no more features than this; a list that is longer is not of such rows.
+    if (begin < 0 || end < begin || end > rows.n_stored || end - begin > std::int64_t{n} * d_) return false;
+    if (stored_.size() < size(end - begin)) stored_.resize(size(end - begin));
+    // Columns grow from one feature to the next, but from a row's last to the first of the next row as they like.
+    std::int64_t free_steps = 0, n_steps = 0;
+    for (int i = 0; i < n; ++i) {
+        if (row_start[i + 1] < row_start[i]) return false;
+        start_[i] = static_cast<std::int32_t>(row_start[i] - begin);
+        if (row_start[i] > begin && row_start[i] < end && row_start[i] > row_start[i - 1])
+            free_steps += indices[row_start[i]] <= indices[row_start[i] - 1];
+    }
+    start_[n] = static_cast<std::int32_t>(end - begin);
+    const bool sound =
+        pack(static_cast<const T*>(rows.data) + begin, indices + begin, end - begin, d_, stored_.data(), n_steps);
+    n_ = n;
+    return sound && (begin == end || n_steps + free_steps == end - begin - 1);
 }
 
 TreeRows RowPacker::rows() const noexcept {

@@ -26,8 +26,9 @@ struct StageOutcome {
 // A block of rows as a tree walks them: padded floats with `shift` taken off, or stored features as they are.
 class RowPacker {
   public:
-    // shift: [d], kept by the caller. With `hot`, contiguous rows are packed by vectors, to the same floats.
-    RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot = nullptr);
+    // shift: [d], kept by the caller. With `hot`, contiguous rows are packed by vectors, to the same floats. Trees ask
+    // for stored features in groups, and for lengths of rows; without `grouped` there may be neither.
+    RowPacker(int d, int stride, bool stored, const double* shift, const HotTable* hot = nullptr, bool grouped = true);
 
     // Reads rows [first, first + n). Where one cannot be read, false, and `outcome` says which and why.
     bool pack(const RowSource& rows, std::int64_t first, int n, StageOutcome& outcome);
@@ -41,11 +42,14 @@ class RowPacker {
     bool pack_csr(const RowSource& rows, std::int64_t first, int n);
     template <class T, class Int>
     bool pack_csr_of(const RowSource& rows, std::int64_t first, int n);
+    template <class T, class Int, class Pack>
+    bool pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack);
+    bool pack_ungrouped(const RowSource& rows, std::int64_t first, int n);
     Fault pack_stored(const RowSource& rows, std::int64_t number, int i);
     Fault pack_dense(const RowSource& rows, std::int64_t number, float* to);
 
     int d_, stride_, n_ = 0, room_ = 0;
-    bool stored_rows_;
+    bool stored_rows_, grouped_;
     const double* shift_;
     const HotTable* hot_;
     AlignedBuffer<float> dense_;

@@ -27,14 +27,14 @@ class Walker {
     bool run(const RowSource& rows, std::int64_t first, int n) {
         if (!packer_.pack(rows, first, n, outcome)) return false;
         const TreeRows packed = packer_.rows();
-        if (stage_.guarded) hot_.mark_unknown(stage_.guard, packed, unknown_);
+        if (stage_.guarded) hot_.place_rows(stage_.guard, packed, places_);
         hot_.walk_rows(stage_.tree, packed, leaf_, with_depth_ ? depth_ : nullptr);
         hot_.evaluate_leaves(stage_.tree, stage_.leaves, packed, leaf_, scores_.get(), sq_dist_);
         return true;
     }
 
     int label(int i, double caution) {
-        if (unknown_[i] != 0) return kUndecided;
+        if (places_[i] != kInCore) return kUndecided;
         return vote_.label(scores_.get() + i * width_, caution, [this, i](int p) { return error(i, p); });
     }
 
@@ -43,7 +43,7 @@ class Walker {
     double error(int i, int p) const {
         const LeafModels& leaves = stage_.leaves;
         const double sq_dist = static_cast<double>(sq_dist_[i]);
-        if (unknown_[i] != 0 || !(sq_dist <= static_cast<double>(leaves.reach[leaf_[i]])))
+        if (places_[i] != kInCore || !(sq_dist <= static_cast<double>(leaves.reach[leaf_[i]])))
             return std::numeric_limits<double>::infinity();
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(leaf_[i]) * width_ + p;
         return static_cast<double>(leaves.base[at]) + static_cast<double>(leaves.growth[at]) * sq_dist;
@@ -71,7 +71,7 @@ class Walker {
     StageVote vote_;
     AlignedBuffer<float> scores_;
     float sq_dist_[kBlockRows] = {};
-    std::uint8_t unknown_[kBlockRows] = {};
+    std::uint8_t places_[kBlockRows] = {};
     std::int32_t leaf_[kBlockRows] = {};
     std::int32_t depth_[kBlockRows] = {};
 };

@@ -37,14 +37,17 @@ def _cascade(method, **options):
     return svelto.accelerate(_sharp(), X, method=method, **{**given, **options})
 
 
-def _promised(grids=None):
+def _promised(grids=None, *, rim=False):
     """A cascade of two stages with a guard, thresholds and a tolerance of none; built by hand to be small."""
     fast = _cascade("hinges", n_hinges=(4, 3))
     tree = _cascade("taylor_tree", leaf_size=64, oracle_rows=50)
     engine = fast._engine
-    from svelto.guard import Guard
+    from svelto.guard import Core, Guard
 
     guard = replace(Guard.around(engine.machine, [X], 0), grids=grids)
+    if rim:
+        wide = {"box_limit": 1.0, "sq_radii": 4.0 * guard.sq_radii, "direction_limit": 4.0 * guard.direction_limit}
+        guard = replace(guard, **wide, core=Core(0.01, 0.3 * guard.sq_radii, 0.5 * guard.direction_limit, 3.0))
     engine.stages = [replace(engine.stages[0], guard=guard), *tree._engine.stages]
     engine.thresholds, engine.guard = [0.5, float("inf")], guard
     return fast
@@ -93,6 +96,7 @@ CASES = {
     "reduced_set": lambda: _cascade("reduced_set", n_basis=8, oracle_rows=200),
     "promised": _promised,
     "promised_grids": lambda: _promised(Grids(np.array([0.0, 3.0]), np.array([0.0, 0.25]))),
+    "promised_rim": lambda: _promised(rim=True),
     "machine": lambda: svelto.KernelMachine.from_sklearn(_sharp()),
     "svm_tree": lambda: svelto.SVMTreeClassifier(random_state=0, probability=True, n_folds=2).fit(X, NAMES[THREE]),
     "svm_tree_planes": lambda: svelto.SVMTreeClassifier(random_state=0, tail=None, multi_class="ovr").fit(X, THREE),

@@ -128,6 +128,7 @@ def test_a_promise_is_exported_with_guard_and_exact_sum(built, case):
     assert result.method.endswith("-> exact")
     text = built[0][f"{case}_float32"][2].path.read_text()
     assert "_guard_knows" in text
+    assert ("place" in text) == ("hinges" in result.method)  # other stages know no rim
     assert equal == 1.0
     rounded, int8, _, _ = share_equal(built, f"{case}_int8")
     assert int8.promise == "none"

@@ -20,13 +20,14 @@ import svelto
 from file_cases import CASES, CORPUS, answers, sealed
 from svelto._rowfiles import UnreadableFileError
 from svelto.io.file import ALIGNMENT, PREAMBLE, read_file
+from svelto.io.plain import to_plain
 
 FILES = {path.stem: path for path in sorted((CORPUS / "v1").glob("*.svelto"))}
 # One file is flipped byte by byte; of the others some bytes, all of them in the slow test.
 WHOLE = ("machine",)
 SOME = 31
 # Long sweeps go over these; over the others in `make test-slow`.
-QUICK = ("exact_csr", "lists", "local_linear", "pipeline", "promised", "sv_tree", "svm_tree_planes")
+QUICK = ("exact_csr", "lists", "local_linear", "pipeline", "promised", "promised_rim", "sv_tree", "svm_tree_planes")
 SWEPT = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in FILES]
 
 
@@ -305,6 +306,7 @@ FINITE = (
     ("machine", "support_vectors"),
     ("hinges", "engine/stages/0/weights_0"),
     ("promised", "engine/guards/0/centres"),
+    ("promised_rim", "engine/guards/0/core_sq_radii"),
     ("svm_tree_planes", "chains/planes"),
     ("local", "rows"),
     ("local", "models_coef"),
@@ -438,6 +440,43 @@ def test_trees_of_columns_that_rows_need_not_have(tmp_path):
     forged.arrays[name] = np.full_like(forged.arrays[name], 10_000)
     with pytest.raises(UnreadableFileError, match="vectors"):
         svelto.load(forged.write(tmp_path / "f"))
+
+
+@pytest.mark.parametrize("value", [-1e-9, 1e9, np.nan, np.inf], ids=str)
+def test_cores_that_are_larger_than_their_guard_or_none(value, tmp_path):
+    for name in ("core_box_limit", "core_direction_limit"):
+        forged = Forged("promised_rim")
+        forged.content["engine"]["guards"][0][name] = to_plain(value, name)
+        with pytest.raises(UnreadableFileError, match=r"not between 0 and the guard's own|expected a finite number"):
+            svelto.load(forged.write(tmp_path / "f"))
+    for verify in (True, False):
+        forged = Forged("promised_rim")
+        forged.arrays["engine/guards/0/core_sq_radii"][-1] = value
+        with pytest.raises(UnreadableFileError, match=r"not between 0 and the guard's own|not finite"):
+            svelto.load(forged.write(tmp_path / "f"), verify=verify)
+
+
+@pytest.mark.parametrize("value", [0.5, -3.0, 1e9, np.nan, np.inf], ids=str)
+def test_factors_of_cores(value, tmp_path):
+    forged = Forged("promised_rim")
+    forged.content["engine"]["guards"][0]["core_factor"] = to_plain(value, "core_factor")
+    with pytest.raises(UnreadableFileError, match=r"not between 1 and|expected a finite number"):
+        svelto.load(forged.write(tmp_path / "f"))
+
+
+def test_cores_of_which_a_part_is_missing(tmp_path):
+    for name in ("core_box_limit", "core_direction_limit", "core_factor"):
+        forged = Forged("promised_rim")
+        del forged.content["engine"]["guards"][0][name]
+        with pytest.raises(UnreadableFileError, match=f"{name} is missing"):
+            svelto.load(forged.write(tmp_path / "f"))
+    forged = Forged("promised_rim")
+    del forged.arrays["engine/guards/0/core_sq_radii"]
+    with pytest.raises(UnreadableFileError, match="nothing is known about engine/guards/0/core_box_limit"):
+        svelto.load(forged.write(tmp_path / "f"))
+    for name in ("core_box_limit", "core_direction_limit", "core_factor"):
+        del forged.content["engine"]["guards"][0][name]
+    assert svelto.load(forged.write(tmp_path / "f"))._engine.guard.core is None
 
 
 def test_loading_imports_nothing_that_a_file_names(tmp_path):

@@ -24,6 +24,7 @@ from sklearn.svm import SVC, OneClassSVM
 import svelto
 from file_cases import CASES, CORPUS, NAMES, QUERIES, THREE, X, Y, answers, queries_of
 from machines import random_machine
+from svelto._inputs import Query
 from svelto.cascade import Cascade
 from svelto.engines.blocked_sum import BlockedSum
 from svelto.io.file import VERSION, read_file
@@ -268,6 +269,49 @@ def test_promised_cascades(method, what, tmp_path):
         model = SVC(gamma=3.0).fit(X, NAMES[THREE])
     fast = svelto.accelerate(model, rows, method=method, **options)
     same(answers(loaded(fast, tmp_path), queries), answers(fast, queries))
+
+
+def _uses_of_the_rim(fast):
+    """Rows on the rim, and whether their answers differ from those of a guard without one."""
+    engine = fast._engine
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(-1.5, 2.5, size=(2000, 2))
+    rows = rows[~engine.guard(Query(rows)) & engine.guard.outside_core(rows)]
+    guard = replace(engine.guard, core=None)
+    first = replace(engine.stages[0], guard=guard)
+    plain = Cascade(engine.machine, [first, *engine.stages[1:]], engine.thresholds, engine.exact, guard=guard)
+    return rows, engine.labels(Query(rows))[0] != plain.labels(Query(rows))[0]
+
+
+def test_the_core_of_a_guard_is_kept(tmp_path):
+    fast = CASES["promised_rim"]()
+    rows, differ = _uses_of_the_rim(fast)
+    assert differ.sum() > 5
+    again = loaded(fast, tmp_path)
+    core, kept = fast._engine.guard.core, again._engine.guard.core
+    assert (kept.box_limit, kept.direction_limit, kept.factor) == (core.box_limit, core.direction_limit, core.factor)
+    assert_array_equal(kept.sq_radii, core.sq_radii)
+    assert again._engine.stages[0].guard is again._engine.guard
+    same(answers(again, rows), answers(fast, rows))
+
+
+def test_guards_of_older_files_have_no_core(tmp_path):
+    older = svelto.load(CORPUS / "v1" / "promised.svelto")
+    assert older._engine.guard.core is None
+    assert loaded(older, tmp_path)._engine.guard.core is None
+    assert svelto.load(CORPUS / "v1" / "promised_rim.svelto")._engine.guard.core is not None
+
+
+def test_a_core_without_directions(tmp_path):
+    """Its limit along them is infinite, as that of the guard."""
+    fast = CASES["promised_rim"]()
+    engine = fast._engine
+    given = {"directions": np.empty((0, 2)), "offset": np.empty(0), "direction_limit": np.inf}
+    guard = replace(engine.guard, **given, core=engine.guard.core._replace(direction_limit=np.inf))
+    engine.stages, engine.guard = [replace(engine.stages[0], guard=guard), *engine.stages[1:]], guard
+    again = loaded(fast, tmp_path)
+    assert again._engine.guard.core.direction_limit == np.inf
+    same(answers(again), answers(fast))
 
 
 # -- use -----------------------------------------------------------------------------------------------------------

@@ -210,7 +210,8 @@ class Cascade:
     def work(self, query: Query, n_jobs: int | None = None) -> dict[str, Any]:
         """Share of rows settled by each stage and by the exact engine, operations a row.
 
-        Rows that the guard sends on are the exact engine's; "guarded" says how large their share is.
+        Rows that the guard sends on are the exact engine's; "guarded" says how large their share is, and "rim" that of
+        rows on its rim, where there is a stage that makes a difference.
         """
         n = n_rows_of(query.rows)
         gate = _Gate(self.guard, query, n_jobs)
@@ -238,6 +239,9 @@ class Cascade:
             result["stages"][stage.name] = (before - len(waiting)) / n
         waiting = gate.close(waiting)
         result["guarded"] = len(gate.kept) / n
+        asked = [s for s, t in zip(self.stages, self.thresholds, strict=True) if t < math.inf and hasattr(s, "on_rim")]
+        if asked:
+            result["rim"] = float(asked[0].on_rim(query, n_jobs).mean())
         left = (len(waiting) + len(gate.kept)) / n
         result["stages"]["exact"] = left
         if self.machine.kernel.name != "linear":

@@ -105,6 +105,7 @@ def cascade_report(
         work={
             **{f"share settled by {name}": share for name, share in work["stages"].items()},
             **({} if engine.guard is None else {"share sent on by the guard": work["guarded"]}),
+            **({"share on the guard's rim": work["rim"]} if "rim" in work else {}),
             "dot products a row": work["dot_products_per_row"],
             "kernel evaluations a row": work["kernel_evaluations_per_row"],
         },

@@ -22,6 +22,10 @@ New rows leave the box of the old ones by a hair, with many features nearly alwa
 far ordinary rows are from a guard that was made without them sets `box_limit`, stretches the radii and raises
 `direction_limit` (`guard_fit.guard_for`).
 
+That leaves a rim: the guard has room for data that drift a little, and hardly an ordinary row is there. Its *core* is
+where ordinary rows are, the same tests with smaller limits. What was calibrated says less about rows on the rim, so
+hinges take their errors to be larger there (`Core.factor`): such rows are answered where it is not close.
+
 Invariant: rows that the guard was made of are inside, rounding included: a grid that they leave is none. Nothing else
 widens it.
 
@@ -34,7 +38,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -69,6 +73,18 @@ LEAST_DIRECTION_LIMIT: Final = 1.0
 GRID_EXCEPTIONS: Final = 0.001
 
 
+class Core(NamedTuple):
+    """Limits of the part of a guard where ordinary rows are; none is larger than the guard's own.
+
+    The error scales of hinges count `factor` times for rows on the rim.
+    """
+
+    box_limit: float
+    sq_radii: FloatArray
+    direction_limit: float
+    factor: float
+
+
 @dataclass
 class Guard:
     """Marks rows that are unlike the rows it was made of.
@@ -93,6 +109,8 @@ class Guard:
         Largest sum of squares along the directions.
     grids : Grids or None
         What the values of some features lie on; those that are too fine for the numbers of the box are left out.
+    core : Core or None
+        Where ordinary rows are; what is inside the guard and not in its core is on its rim. None: there is no rim.
     """
 
     machine: KernelMachine
@@ -105,6 +123,7 @@ class Guard:
     box_limit: float = 0.0
     direction_limit: float = np.inf
     grids: Grids | None = None
+    core: Core | None = None
     _fields: dict[str, Any] = field(init=False, repr=False)
     _native: Any = field(init=False, repr=False)
 
@@ -167,9 +186,17 @@ class Guard:
         """Itself as a part of a native cascade."""
         return self._native
 
+    def outside_core(self, rows: Rows) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each scaled row is on the rim or beyond; nobody is where there is no core."""
+        if self.core is None:
+            return np.zeros(rows.shape[0], dtype=bool)
+        inner = replace(self, sq_radii=self.core.sq_radii, core=None)
+        near = (self.box_distances(rows) <= self.core.box_limit) & (inner.ball_ratios(rows) <= 1.0)
+        return np.asarray(~(near & (self.direction_sums(rows) <= self.core.direction_limit)))
+
     def box_distances(self, rows: Rows) -> FloatArray:
         """Squared distance of each scaled row to the box; infinite where a value is off its grid."""
-        return np.concatenate([self._box_distances(block) for block in _blocks([rows])])
+        return np.concatenate([np.empty(0), *map(self._box_distances, _blocks([rows]))])
 
     def _box_distances(self, rows: FloatArray) -> FloatArray:
         gap = rows - np.clip(rows, self.low, self.high)
@@ -180,7 +207,7 @@ class Guard:
 
     def ball_ratios(self, rows: Rows) -> FloatArray:
         """|x - c| / r of each scaled row, for the ball where this is smallest; up to 1 the row is in a ball."""
-        return np.concatenate([self._ball_ratios(block) for block in _blocks([rows])])
+        return np.concatenate([np.empty(0), *map(self._ball_ratios, _blocks([rows]))])
 
     def _ball_ratios(self, rows: FloatArray) -> FloatArray:
         smallest = np.full(len(rows), np.inf)
@@ -194,16 +221,19 @@ class Guard:
 
     def direction_sums(self, rows: Rows) -> FloatArray:
         """Sum of squares of each scaled row along the directions; zero where there are none."""
-        return np.concatenate([self._direction_sums(block) for block in _blocks([rows])])
+        return np.concatenate([np.empty(0), *map(self._direction_sums, _blocks([rows]))])
 
     def _direction_sums(self, rows: FloatArray) -> FloatArray:
         along = rows @ self.directions.T - self.offset
         return np.asarray(np.einsum("ij,ij->i", along, along))
 
-    def in_single_precision(self, shift: FloatArray) -> dict[str, Any]:
-        """Arrays for native code that reads rows as float32, `shift` taken off: what it calls inside is inside."""
+    def in_single_precision(self, shift: FloatArray, *, rim: bool = False) -> dict[str, Any]:
+        """Arrays for native code that reads rows as float32, `shift` taken off: what it calls inside is inside.
+
+        With `rim` it is told apart from the core; else all that is inside is one.
+        """
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            return single_fields(self, shift)
+            return single_fields(self if rim else replace(self, core=None), shift)
 
     @property
     def nbytes(self) -> int:

@@ -1,7 +1,8 @@
 """The guard's arrays as native code reads them: limits with the allowance for rounding, or drawn in by it.
 
 The guard itself (`guard`) has room for rounding, so that rows it was made of are inside. Its twin for rows in single
-precision is drawn in by more than rounding can move a row: what that calls inside is inside.
+precision is drawn in by more than rounding can move a row: what that calls inside is inside. Its limits are those of
+the core, with those of the guard beside them (`outer_*`); rows between the two are on the rim.
 """
 
 from __future__ import annotations
@@ -96,16 +97,16 @@ def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
     """
     d, lanes = len(guard.low), _core.GUARD_LANES
     rounding = SINGLE_ROUNDING * (d + 16)
-    low, high, box_limit = _single_box(guard, shift, rounding)
-    columns, bias, first_limit = _single_balls(guard, shift, rounding)
-    directions, offset, direction_limit = _single_directions(guard, shift)
+    low, high, box_limit, outer_box = _single_box(guard, shift, rounding)
+    columns, bias, slack, first_limit = _single_balls(guard, shift, rounding)
+    directions, offset, direction_limit, outer_directions = _single_directions(guard, shift)
     scale, start, lost = _single_grids(guard, shift)
     if not lost <= MOST_GRID_LOSS:
-        box_limit = -1.0
+        box_limit = outer_box = -1.0
     step = (1.0 - rounding) * math.sqrt(max(box_limit, 0.0) / d)  # if no feature is farther, the row is not too far
     sure_low, sure_high = _floats_above(low - step), -_floats_above(-high - step)
     columns[:, lanes], columns[:, lanes + 1] = sure_low, -sure_high
-    gridded = guard.grids is not None and box_limit >= 0.0
+    gridded = guard.grids is not None and outer_box >= 0.0
     if gridded:
         # Edges and start plus x times these: how far x is beyond the edges, and its place on the grid.
         columns[:, lanes + 2], columns[:, lanes + 4 : lanes + 6], columns[:, lanes + 6] = start, (-1.0, 1.0), scale
@@ -117,8 +118,10 @@ def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
         "low": padded(low),
         "high": padded(high),
         "box_limit": _float_below(box_limit),
+        "outer_box_limit": _float_below(outer_box),
         "columns": aligned(columns, np.float32),
         "bias": aligned(bias, np.float32),
+        "outer_slack": aligned(slack, np.float32),
         "sure_low": padded(sure_low),
         "sure_high": padded(sure_high),
         "first": padded(-0.5 * columns[:, 0]),
@@ -126,14 +129,15 @@ def single_fields(guard: Guard, shift: FloatArray) -> dict[str, Any]:
         "directions": _by_feature(directions, np.float32),
         "offset": _lanes(offset, np.float32),
         "direction_limit": _float_below(direction_limit),
+        "outer_direction_limit": _float_below(outer_directions),
         "grid_tolerance": _float_below(TOLERANCE - lost) if gridded else NO_GRID,
         "sure_tolerance": _float_below(TOLERANCE - 2.0 * lost) if gridded else NO_GRID,
     }
     return fields | {"grid_scale": padded(scale), "grid_start": padded(start)} if gridded else fields
 
 
-def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, float]:
-    """Edges and limit of the box, drawn in.
+def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, float, float]:
+    """Edges of the box and its limits, of the core and of the guard, drawn in.
 
     Absent features of sparse rows are to cost nothing, so an interval that holds zero still does afterwards.
     Differences from zero whose squares vanish are then allowed for in the limit. A limit of zero has nothing to allow
@@ -141,16 +145,16 @@ def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[Float
     """
     low, high = guard.low - shift, guard.high - shift
     if not max(np.abs(low).max(), np.abs(high).max()) < MOST_SINGLE:
-        return np.zeros(len(low)), np.zeros(len(low)), -1.0
+        return np.zeros(len(low)), np.zeros(len(low)), -1.0, -1.0
     keeps_zero = (low <= 0.0) & (high >= 0.0) & (guard.box_limit > 0.0)
     low = low + SINGLE_ROUNDING * np.abs(low) + LEAST_SINGLE
     high = high - SINGLE_ROUNDING * np.abs(high) - LEAST_SINGLE
     low, high = np.where(keeps_zero, np.minimum(low, 0.0), low), np.where(keeps_zero, np.maximum(high, 0.0), high)
-    if guard.box_limit == 0.0:
-        limit = 0.0
-    else:
-        limit = min(guard.box_limit, MOST_SINGLE**2) * (1.0 - 2.0 * rounding) - len(low) * LEAST_SINGLE**2
-    return _floats_above(low), -_floats_above(-high), limit
+    outer = guard.box_limit
+    limits = [outer if guard.core is None else guard.core.box_limit, outer]
+    if outer > 0.0:
+        limits = [min(at, MOST_SINGLE**2) * (1.0 - 2.0 * rounding) - len(low) * LEAST_SINGLE**2 for at in limits]
+    return _floats_above(low), -_floats_above(-high), limits[0], limits[1]
 
 
 def _single_grids(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArray, float]:
@@ -166,11 +170,12 @@ def _single_grids(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArr
     return scale, start, float(lost.max())
 
 
-def _single_balls(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, float]:
-    """Columns -2c and constants |c|^2 - r^2 of the balls, drawn in, and the limit of |z - c|^2 for the first.
+def _single_balls(guard: Guard, shift: FloatArray, rounding: float) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+    """Columns -2c, constants |c|^2 - r^2 and slacks of the balls, and the limit of |z - c|^2 for the core's first.
 
-    A row is in ball c where the constant + z.(z - 2c) <= 0. This loses digits where rows are longer than the ball is
-    wide; a ball that the loss would swallow holds no row.
+    The constants are those of the core's balls, drawn in; the guard's reach as far beyond as the slack says. A row is
+    in ball c where the constant + z.(z - 2c) <= 0, on its rim where that is no more than the slack. This loses digits
+    where rows are longer than the ball is wide; a ball that the loss would swallow holds no row.
     """
     centres = (guard.centres - shift).astype(np.float32).astype(np.float64)
     n_balls, d = centres.shape
@@ -178,11 +183,16 @@ def _single_balls(guard: Guard, shift: FloatArray, rounding: float) -> tuple[Flo
     norms, radii = np.linalg.norm(centres, axis=1), np.sqrt(guard.sq_radii)
     size = norms + radii  # no row of the ball is longer
     sq_radii = np.maximum(radii - SINGLE_ROUNDING * size, 0.0) ** 2
+    inner = sq_radii
+    if guard.core is not None:
+        inner = np.maximum(np.sqrt(guard.core.sq_radii) - SINGLE_ROUNDING * size, 0.0) ** 2
     allowance = rounding * (size**2 + LEAST_SINGLE)
     usable = (sq_radii > allowance) & (size < MOST_SINGLE)
     columns[:, :n_balls] = np.where(usable, -2.0 * centres.T, 0.0)
-    bias[:n_balls] = np.where(usable, _floats_above(norms**2 - sq_radii + allowance), np.inf)
-    return columns, bias, float(sq_radii[0] - 3.0 * allowance[0]) if usable[0] else -1.0
+    bias[:n_balls] = np.where(usable, _floats_above(norms**2 - inner + allowance), np.inf)
+    slack = np.zeros(_core.GUARD_LANES)
+    slack[:n_balls] = np.where(usable, -_floats_above(inner - sq_radii), 0.0)
+    return columns, bias, slack, float(inner[0] - 3.0 * allowance[0]) if usable[0] else -1.0
 
 
 def _by_feature(directions: FloatArray, dtype: Any) -> np.ndarray[Any, Any]:
@@ -219,23 +229,28 @@ def _longest_steps(guard: Guard, shift: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(np.abs(guard.directions) @ edges, by_length))
 
 
-def _single_directions(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Directions, offsets of rows that `shift` is taken off, and the limit, drawn in; below 0 if floats cannot tell.
+def _single_directions(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArray, float, float]:
+    """Directions, offsets of rows that `shift` is taken off, and the limits of the core and of the guard, drawn in.
+
+    Limits are below 0 where floats cannot tell.
 
     A dot product is known to a little of the sum of its absolute terms, which box and balls bound.
     """
     directions, d = guard.directions, len(shift)
     if not guard.direction_limit < np.inf:
-        return directions[:0], guard.offset[:0], float(np.finfo(np.float32).max)
+        most = float(np.finfo(np.float32).max)
+        return directions[:0], guard.offset[:0], most, most
     offset = guard.offset - directions @ shift
     steps = _longest_steps(guard, shift) + np.abs(offset)
     lost = SINGLE_UNIT * (d + 16) * (steps + LEAST_SINGLE) + 4.0 * _direction_rounding(guard)
     lost += ROUNDING * (d + 16) * (np.abs(directions) @ np.abs(shift))
-    radius = math.sqrt(guard.direction_limit) - float(np.linalg.norm(lost))
-    if not (radius > 0.0 and max(np.abs(directions).max(), np.abs(offset).max()) < MOST_SINGLE):
-        return np.zeros_like(directions), np.zeros_like(offset), -1.0
-    radius = min(radius, MOST_SINGLE)
-    return directions, offset, radius * radius * (1.0 - SINGLE_ROUNDING)
+    outer = guard.direction_limit
+    inner = outer if guard.core is None else guard.core.direction_limit
+    radii = [min(math.sqrt(limit) - float(np.linalg.norm(lost)), MOST_SINGLE) for limit in (inner, outer)]
+    if not (radii[1] > 0.0 and max(np.abs(directions).max(), np.abs(offset).max()) < MOST_SINGLE):
+        return np.zeros_like(directions), np.zeros_like(offset), -1.0, -1.0
+    limits = [radius * radius * (1.0 - SINGLE_ROUNDING) if radius > 0.0 else -1.0 for radius in radii]
+    return directions, offset, limits[0], limits[1]
 
 
 def _floats_above(values: FloatArray) -> FloatArray:

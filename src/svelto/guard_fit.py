@@ -14,7 +14,7 @@ import numpy as np
 
 from svelto._inputs import Query
 from svelto._typing import FloatArray
-from svelto.guard import Guard
+from svelto.guard import Core, Guard
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods
 
@@ -23,6 +23,10 @@ GUARD_SHARE: Final = 0.2
 GUARD_ROWS: Final = 10_000
 # ... and the share of them that its limits are raised for: nearly all, but wild ones among many are left out.
 GUARD_QUANTILE: Final = 0.9999
+# Share of them that is in its core, and how many times the error scales of hinges count on the rim: these extrapolate,
+# and few rows have shown how well.
+CORE_QUANTILE: Final = 0.999
+RIM_FACTOR: Final = 3.0
 # Rows on an edge of the box are ordinary (categories are nowhere else), and in single precision they look the same as
 # rows beyond it. So this share of the box's diagonal, eight units in the last place, is never too far.
 GUARD_EDGE: Final = 2.0**-20
@@ -53,7 +57,8 @@ def guard_for(
 
     How far ordinary rows are from a guard is seen on a fifth of the rows, which a first one is made without: the box is
     left by so much, the radii are stretched and the limit along the directions is raised so far, that nearly all of
-    them are inside. The box may be left by as much as stand-ins do. Features get the grids that made-up rows keep to
+    them are inside. The box may be left by as much as stand-ins do. Where all but a thousandth of them are is the core.
+    Features get the grids that made-up rows keep to
     (`near`), if all rows do.
     """
     n = len(build)
@@ -71,12 +76,14 @@ def guard_for(
     if not np.isfinite(stretch):
         stretch = 1.0  # all balls are points: copies of a few rows
     radii = np.sqrt(first.sq_radii) * stretch
+    core = _core_of(first, new, edge)
     guard = replace(
         first,
         box_limit=min(box_limit, float(np.finfo(np.float64).max)),
         sq_radii=(radii + np.minimum(MOST_STRETCH * radii, smooth)) ** 2,
         direction_limit=DIRECTION_ROOM * max(first.direction_limit, _nearly_all(first.direction_sums(new))),
     ).including([new])
+    guard = replace(guard, core=_at_most(core, guard))
     if near.blocks.grids is None or _shuts_out_noise(guard, seed, n_jobs):
         return guard
     # They were found on a sample of the rows: including all of them drops what others leave.
@@ -105,5 +112,26 @@ def _stand_in_margin(near: Neighbourhoods, seed: int) -> float:
     return min(float(np.quantile(to_nearest, MARGIN_QUANTILE)) * size, MARGIN_SHARE * float(np.median(widths)))
 
 
-def _nearly_all(values: FloatArray) -> float:
-    return float(np.quantile(values, GUARD_QUANTILE, method="higher"))
+def _core_of(first: Guard, new: FloatArray, edge: float) -> Core:
+    """Limits that all but a thousandth of the new rows keep to, each of them."""
+    ratio = _nearly_all(first.ball_ratios(new), CORE_QUANTILE)
+    return Core(
+        max(_nearly_all(first.box_distances(new), CORE_QUANTILE), edge),
+        first.sq_radii * ratio**2 if np.isfinite(ratio) else np.full(len(first.sq_radii), np.inf),
+        _nearly_all(first.direction_sums(new), CORE_QUANTILE) if len(first.directions) else np.inf,
+        RIM_FACTOR,
+    )
+
+
+def _at_most(core: Core, guard: Guard) -> Core:
+    """The core without what is outside the guard."""
+    return Core(
+        min(core.box_limit, guard.box_limit),
+        np.minimum(core.sq_radii, guard.sq_radii),
+        min(core.direction_limit, guard.direction_limit),
+        core.factor,
+    )
+
+
+def _nearly_all(values: FloatArray, share: float = GUARD_QUANTILE) -> float:
+    return float(np.quantile(values, share, method="higher"))

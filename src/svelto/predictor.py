@@ -244,7 +244,8 @@ class Predictor:
         """What predicting X costs: share of rows settled by each stage, and operations a row.
 
         With a statistical promise "guarded" is the share of rows unlike those it was calibrated on, which the exact
-        engine answers.
+        engine answers, and "rim" that of rows at the edge of those that hinges were built on: they are more careful
+        there.
         """
         return self._engine.work(self._query(X), self.n_jobs)
 

@@ -39,6 +39,8 @@ from svelto.machine import KernelMachine
 # n_hinges="auto": sizes that are tried in turn, and the size where nothing tells which is best.
 SIZES: Final = (16, 32, 64, 128, 256)
 UNCALIBRATED_SIZE: Final = 64
+# ... and sizes that are tried for rows that smaller hinges leave open.
+LAST_SIZES: Final = (512, 1024)
 # Native code knows no more.
 MOST_LAYERS: Final = 2
 # What a row costs beside the products, in multiply-adds: itself, each feature (read, and shown to the guard), and each
@@ -64,7 +66,7 @@ class HingeOptions:
     ----------
     n_hinges : int, tuple of one or two int, or "auto", default="auto"
         Hinges, of each layer; "auto" doubles those of one layer while a row's expected cost falls, rows sent on
-        included.
+        included, and puts larger ones behind small ones where that pays.
     answers : {"auto", "scores", "classes"}, default="auto"
         What hinges learn: the machine's scores, or (three classes and more) its labels. "auto": what costs less.
     oracle_rows : int or "auto", default="auto"
@@ -173,7 +175,8 @@ class HingeStage:
         fields["mix"] = _padded(hinges.mix if p > 1 else np.concatenate([[1.0], hinges.mix[:, 0]]))
         add_scaling(fields, machine)
         if self.guard is not None:
-            fields["guard"] = self.guard.in_single_precision(self.shift)
+            fields["guard"] = self.guard.in_single_precision(self.shift, rim=True)
+            fields["rim_factor"] = 1.0 if self.guard.core is None else self.guard.core.factor
         return fields
 
     def _rule(self) -> int:
@@ -214,6 +217,11 @@ class HingeStage:
         scores, errors = np.empty(shape), np.empty(shape)
         stage_scores(self._native, query, (scores, errors), n_jobs)
         return scores, errors
+
+    def on_rim(self, query: Query, n_jobs: int | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each row is on the rim of the guard, where error scales count several times."""
+        errors = self.scores(query, n_jobs)[1][:, 0]
+        return np.asarray((errors > self.error[0]) & np.isfinite(errors))
 
     def cautions(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, FloatArray]:
         """Labels in vote order, and the caution below which each is given; -1 and 0 where there is none."""

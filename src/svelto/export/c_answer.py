@@ -97,12 +97,15 @@ def answer(setting: Setting, plan: Plan, centre: FloatArray, names: PartNames, b
     labels_only = plan.exact and any(map(answers_by_class, plan.stages))
     settles = any(stage.has_errors for stage in stages)
     lines = _stage_lines(setting, plan, stages, voting)
+    rim = any(_knows_rim(plan, stage, threshold) for stage, threshold in zip(plan.stages, plan.thresholds, strict=True))
     exact_machine, last = machine, ""
     if plan.guard is not None:
-        guard = guard_part(setting, names.new("guard"), plan.guard, centre)
+        guard = guard_part(setting, names.new("guard"), plan.guard, centre, rim=rim)
         parts.append(guard)
         inner = "".join(f"    {line}\n" for line in lines.splitlines())
-        lines = f"    if ({guard.prefix}_knows(u)) {{\n{inner}    }}\n"
+        known = f"{guard.prefix}_knows(u)"
+        place = f"    const int place = {known};\n" if rim else ""
+        lines = f"{place}    if ({'place' if rim else known}) {{\n{inner}    }}\n"
     if plan.exact:
         exact = kernel_part(setting, names.new("exact"), machine, centre)
         parts.append(exact)
@@ -122,15 +125,27 @@ def _stage_lines(setting: Setting, plan: Plan, stages: list[StageParts], voting:
     """Statements that ask one stage after the other."""
     name, real, lines = setting.name, setting.real, ""
     for stage, source, threshold in zip(stages, plan.stages, plan.thresholds, strict=True):
+        factor = source.guard.core.factor if _knows_rim(plan, source, threshold) else 1.0
         if plan.exact and answers_by_class(source):
-            margin = repr(float(threshold * source.error[0]))
+            margin = _caution(threshold * source.error[0], factor)
             lines += render(BY_CLASS, setting, call=stage.call("c"), test=f"{name}_best(c, ({real}){margin})")
         elif stage.has_errors:
-            test = f"{name}_settle(s, e, ({real}){float(threshold)!r})"
+            test = f"{name}_settle(s, e, ({real}){_caution(threshold, factor)})"
             lines += render(STAGE, setting, call=stage.call("s"), test=test)
         else:
             lines += f"    {stage.call('s')};\n    return {_vote(setting, voting)};\n"
     return lines
+
+
+def _knows_rim(plan: Plan, stage: Any, threshold: float) -> bool:
+    """Whether a stage takes more caution on the rim of the plan's guard."""
+    known = isinstance(stage, HingeStage) and stage.guard is not None and stage.guard is plan.guard
+    return known and stage.guard.core is not None and threshold > 0.0
+
+
+def _caution(inner: float, factor: float) -> str:
+    """C expression: a number in the core, and so many times as much on the rim."""
+    return repr(float(inner)) if factor == 1.0 else f"(place < 2 ? {float(factor * inner)!r} : {float(inner)!r})"
 
 
 @dataclass(frozen=True)

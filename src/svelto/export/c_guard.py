@@ -1,6 +1,11 @@
-"""The guard of a statistical promise in C (`guard`): box, grids, balls, directions. A row outside goes to the sum."""
+"""The guard of a statistical promise in C (`guard`): box, grids, balls, directions. A row outside goes to the sum.
+
+Where hinges take more caution on its rim, it also says whether a row is in its core.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -30,6 +35,28 @@ $grids$directions    for (j = 0; j < $n_balls; ++j) {
     return 0;
 }
 """
+WITH_CORE = """
+/* Whether a row is like those that the stages were made for: 2 if it is where most of them are, 1 if farther out. */
+static inline int ${q}_knows(const float *u) {
+    $real sum = 0, t;
+    int k, j, most = 2, found = 0;
+    for (k = 0; k < $d; ++k) {
+        t = ($real)u[k] < ($real)${q}_low[k] ? ($real)${q}_low[k] - ($real)u[k] : ($real)u[k] - ($real)${q}_high[k];
+        if (!(t <= 0)) sum += t * t;
+    }
+    if (!(sum <= ($real)$box_limit)) return 0;
+    if (!(sum <= ($real)$core_box_limit)) most = 1;
+$grids$directions    for (j = 0; j < $n_balls; ++j) {
+        for (k = 0, sum = 0; k < $d; ++k) {
+            t = ($real)u[k] - ($real)${q}_ball[j * $d + k];
+            sum += t * t;
+        }
+        if (sum <= ($real)${q}_limit[j]) found = sum <= ($real)${q}_core[j] ? most : 1;
+        if (found == most) break;
+    }
+    return found;
+}
+"""
 # Rows near the box have places on the grids that a long holds.
 GRIDS = """
     for (k = 0; k < $d; ++k) {
@@ -45,6 +72,9 @@ DIRECTIONS = """
     }
     if (!(sum <= ($real)$direction_limit)) return 0;
 """
+CORE_DIRECTIONS = """
+    if (!(sum <= ($real)$core_direction_limit)) most = 1;
+"""
 ALONG = """
 static inline $real ${p}_along(const float *u, const float *w) {
     $real sum = 0;
@@ -53,12 +83,13 @@ static inline $real ${p}_along(const float *u, const float *w) {
     return sum;
 }
 """
-# Tables are single floats; rows that the guard was made of shall stay inside.
+# Tables are single floats; rows that the guard was made of shall stay inside. Nobody has a right to its core, which is
+# drawn in by as much: what is in doubt is on the rim.
 ROOM = 2.0**-20
 
 
-def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray) -> Part:
-    """``q_knows``."""
+def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray, *, rim: bool = False) -> Part:
+    """``q_knows``; with `rim` it is told apart from the core."""
     low, high = guard.low - centre, guard.high - centre
     balls = guard.centres - centre
     size = np.linalg.norm(balls, axis=1) + np.sqrt(guard.sq_radii)
@@ -69,6 +100,13 @@ def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray) 
         floats(f"{prefix}_limit", (np.sqrt(guard.sq_radii) + ROOM * size) ** 2),
     ]
     code, grids, directions = "", "", ""
+    core = guard.core if rim else None
+    core_limits: dict[str, str] = {}
+    if core is not None:
+        tables.append(floats(f"{prefix}_core", np.maximum(np.sqrt(core.sq_radii) - ROOM * size, 0.0) ** 2))
+        # The edges of the box have room too.
+        doubt = 2.0 * ROOM * float(np.linalg.norm(np.maximum(np.abs(low), np.abs(high))))
+        core_limits["core_box_limit"] = repr(max(math.sqrt(core.box_limit) - doubt, 0.0) ** 2)
     if guard.grids is not None:
         tables += [
             floats(f"{prefix}_scale", guard.grids.scale),
@@ -88,13 +126,17 @@ def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray) 
             n_directions=len(guard.directions),
             direction_limit=repr(float(guard.direction_limit * (1.0 + ROOM))),
         )
+        if core is not None:
+            inner = repr(float(core.direction_limit * (1.0 - ROOM)))
+            directions += render(CORE_DIRECTIONS, setting, core_direction_limit=inner)
     code += render(
-        CODE,
+        CODE if core is None else WITH_CORE,
         setting,
         prefix,
         grids=grids,
         directions=directions,
         n_balls=len(balls),
         box_limit=repr(float(guard.box_limit * (1.0 + ROOM))),
+        **core_limits,
     )
     return Part(prefix, tables, code, guard)

@@ -25,7 +25,7 @@ from svelto.export.c_plan import Plan
 from svelto.export.c_vote import Voting
 from svelto.export.onnx_blocks import by_blocks
 from svelto.export.onnx_graph import Graph, Typed
-from svelto.export.onnx_guard import inside
+from svelto.export.onnx_guard import in_core, inside
 from svelto.export.onnx_hinges import hinge_scores
 from svelto.export.onnx_kernels import LENGTHS, block_rows, centre_of, kernel_sums
 from svelto.export.onnx_trees import tree_scores
@@ -165,17 +165,30 @@ def _stage(graph: Graph, plan: Plan, voting: Voting, stage: Any, threshold: floa
     """Labels, scores, and which rows are settled; the last is empty where nobody stands behind the stage."""
     by_class = plan.exact and answers_by_class(stage)
     scores, errors = _stage_scores(graph, stage, rows, errors=plan.exact and threshold > 0.0 and not by_class)
+    factor = _rim_factors(graph, stage, rows) if plan.exact and threshold > 0.0 else ""
     if by_class:
-        labels, settled = settle_class(graph, scores, voting.n_classes, threshold * float(stage.error[0]))
+        margin = graph.floats(threshold * float(stage.error[0]))
+        margin = graph.node("Mul", graph.flat(factor), margin) if factor else margin
+        labels, settled = settle_class(graph, scores, voting.n_classes, margin)
     elif not plan.exact:
         labels, settled = "" if voting.task == "regression" else vote(graph, voting, scores), ""
     else:
         bounds = graph.node("Mul", errors, graph.floats(threshold)) if errors else graph.floats(np.zeros((1, 1)))
+        bounds = graph.node("Mul", factor, bounds) if factor else bounds
         if voting.task == "regression":
             labels, settled = "", settle_value(graph, scores, bounds, plan.tolerance)
         else:
             labels, settled = settle(graph, voting, scores, bounds)
     return labels, scores, settled
+
+
+def _rim_factors(graph: Graph, stage: Any, rows: str) -> str:
+    """How many times the error scales of each row count, one column; empty where that is once for all."""
+    guard = stage.guard if isinstance(stage, HingeStage) else None
+    if guard is None or guard.core is None:
+        return ""
+    ordinary = graph.column(in_core(graph, guard, rows, centre_of(stage.machine)))
+    return graph.node("Where", ordinary, graph.floats(1.0), graph.floats(guard.core.factor))
 
 
 def _stage_scores(graph: Graph, stage: Any, rows: str, *, errors: bool) -> tuple[str, str]:

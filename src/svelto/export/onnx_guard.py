@@ -1,11 +1,13 @@
 """The guard of a promise as operators (`guard`): box, grids, balls and directions. A row outside goes to the sum.
 
 In single precision these are the limits that the predictor's own first stage has, drawn in by more than rounding can
-move a row: what they call inside is inside. In double precision they are the guard's own.
+move a row: what they call inside is inside. In double precision they are the guard's own. The core, where hinges need
+not take more caution, has the limits that belong to it in the same way.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,20 +22,29 @@ NEVER: Final = 1e30
 
 def inside(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
     """Whether each scaled row is like those that the stages were made for."""
+    return _within(graph, guard, rows, centre, core=False)
+
+
+def in_core(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
+    """Whether each scaled row that is inside is not on the rim."""
+    return _within(graph, guard, rows, centre, core=True)
+
+
+def _within(graph: Graph, guard: Guard, rows: str, centre: Any, *, core: bool) -> str:
     d, n_balls, n_directions = len(guard.low), len(guard.centres), len(guard.directions)
     if graph.dtype == "float32":
-        fields = guard.in_single_precision(centre)
+        fields = guard.in_single_precision(centre, rim=core)
         rows = graph.less(rows, centre)
         columns, bias = fields["columns"][:, :n_balls], fields["bias"][:n_balls]
     else:
-        fields = guard._fields
+        fields = (_core_alone(guard) if core else guard)._fields
         columns, bias = -2.0 * fields["columns"][:, :n_balls], -fields["shifted_limit"][:n_balls]
     within = graph.node(
         "Min", graph.node("Max", rows, graph.floats(fields["low"][:d])), graph.floats(fields["high"][:d])
     )
     beyond = graph.squares(graph.node("Sub", rows, within))
     found = _at_most(graph, beyond, fields["box_limit"])
-    if fields["grid_tolerance"] < NO_GRID:
+    if fields["grid_tolerance"] < NO_GRID and not core:  # rows inside are on the grids
         found = graph.node("And", found, _on_grids(graph, fields, rows, d))
     products = graph.node("Gemm", rows, graph.floats(columns), graph.floats(np.minimum(bias, NEVER)))
     nearest = graph.node("ReduceMin", products, axes=[1], keepdims=1)
@@ -43,6 +54,15 @@ def inside(graph: Graph, guard: Guard, rows: str, centre: Any) -> str:
         along = graph.node("Gemm", rows, graph.floats(directions), graph.floats(-fields["offset"][:n_directions]))
         found = graph.node("And", found, _at_most(graph, graph.squares(along), fields["direction_limit"]))
     return graph.flat(found)
+
+
+def _core_alone(guard: Guard) -> Guard:
+    """A guard whose limits are those of the core."""
+    core = guard.core
+    if core is None:
+        return guard
+    box, balls, directions, _ = core
+    return replace(guard, box_limit=box, sq_radii=balls, direction_limit=directions, core=None)
 
 
 def _on_grids(graph: Graph, fields: dict[str, Any], rows: str, d: int) -> str:

@@ -143,13 +143,13 @@ def _own(graph: Graph, best: str, n_classes: int) -> str:
     return graph.node("Equal", graph.column(best), graph.whole(np.arange(n_classes)))
 
 
-def settle_class(graph: Graph, scores: str, n_classes: int, margin: float) -> tuple[str, str]:
-    """The class of the largest score, and whether the next is farther below it than a margin."""
+def settle_class(graph: Graph, scores: str, n_classes: int, margin: str) -> tuple[str, str]:
+    """The class of the largest score, and whether the next is farther below it than a margin (one, or one a row)."""
     best = _largest(graph, scores)
     own = _own(graph, best, n_classes)
     others = graph.node("Where", own, graph.floats(LEAST), scores)
     largest, second = (graph.node("ReduceMax", values, axes=[1], keepdims=0) for values in (scores, others))
-    return best, graph.node("Greater", graph.node("Sub", largest, second), graph.floats(margin))
+    return best, graph.node("Greater", graph.node("Sub", largest, second), margin)
 
 
 def settle_value(graph: Graph, scores: str, bounds: str, tolerance: float | None) -> str:

@@ -22,7 +22,7 @@ from svelto.engines.hinges import MOST_LAYERS, HingeStage
 from svelto.engines.reduced_stage import ReducedSet, map_machine
 from svelto.engines.sv_tree import SVTree
 from svelto.engines.taylor_tree import TaylorTree, tree_numbers
-from svelto.guard import Guard
+from svelto.guard import Core, Guard
 from svelto.guard_grid import MOST_SCALE, Grids
 from svelto.io.parts import MOST, In, Out
 from svelto.io.plain import ADVICE
@@ -30,6 +30,9 @@ from svelto.io.saved_exact import read_exact, write_exact
 from svelto.io.saved_machine import read_machine, write_machine
 from svelto.io.saved_paths import read_sv_tree, write_sv_tree
 from svelto.machine import KernelMachine
+
+# A larger factor of a guard's core cannot be meant.
+MOST_FACTOR: Final = 1e6
 
 
 class Shared(NamedTuple):
@@ -105,6 +108,10 @@ def _write_guard(out: Out, guard: Guard) -> None:
     if guard.grids is not None:
         out.put("grid_scale", guard.grids.scale, "<f8")
         out.put("grid_origin", guard.grids.origin, "<f8")
+    if guard.core is not None:
+        out.set(core_box_limit=guard.core.box_limit, core_direction_limit=guard.core.direction_limit)
+        out.set(core_factor=guard.core.factor)
+        out.put("core_sq_radii", guard.core.sq_radii, "<f8")
 
 
 def _read_guard(part: In, machine: KernelMachine) -> Guard:
@@ -122,10 +129,26 @@ def _read_guard(part: In, machine: KernelMachine) -> Guard:
         part.fail("a guard limits directions that it does not have")
     offset = part.floats("offset", (len(directions),), always=True)
     grids = _read_grids(part, d) if part.has_array("grid_scale") else None
-    guard = Guard(machine, low, high, centres, sq_radii, directions, offset, box_limit, direction_limit, grids)
+    own = Core(box_limit, sq_radii, direction_limit, MOST_FACTOR)
+    core = _read_core(part, own) if part.has_array("core_sq_radii") else None
+    guard = Guard(machine, low, high, centres, sq_radii, directions, offset, box_limit, direction_limit, grids, core)
     if grids is not None and (guard.grids is None or (guard.grids.scale != grids.scale).any()):
         part.fail("a guard has a grid that is too fine for its box")
     return guard
+
+
+def _read_core(part: In, own: Core) -> Core:
+    """The core of a guard that has these limits itself."""
+    sq_radii = part.floats("core_sq_radii", own.sq_radii.shape, always=True)
+    limits = part.finite("core_box_limit"), sq_radii, part.number("core_direction_limit")
+    core = Core(*limits, part.finite("core_factor"))
+    if not 1.0 <= core.factor <= own.factor:
+        part.fail(f"the factor of a guard's core is {core.factor!r}, not between 1 and {own.factor:g}")
+    inner, outer = ([one.box_limit, one.direction_limit, *one.sq_radii] for one in (core, own))
+    # NaN is not between; infinity is where there are no directions, for both.
+    if not all(0.0 <= limit <= most for limit, most in zip(inner, outer, strict=True)):
+        part.fail("the core of a guard has a limit that is not between 0 and the guard's own")
+    return core
 
 
 def _read_grids(part: In, d: int) -> Grids:
