@@ -77,18 +77,46 @@ def test_hinges_grow_while_that_pays():
 
 
 def test_hinges_shrink_where_growing_does_not_pay():
-    stages, _, asked = chosen(lambda size, _: (size, 0.001))
+    stages, _, asked = chosen(lambda size, _: (size, 0.0005))
     assert asked == [(32, "scores"), (64, "scores"), (16, "scores")]
     assert [s.n_hinges for s in stages] == [15]
 
 
 def test_small_hinges_stand_before_large_ones():
     def world(size, _):
-        return {16: (5.0, 0.2), 32: (50.0, 0.1), 64: (150.0, 0.01), 128: (3000.0, 0.0)}[size]
+        return {16: (5.0, 0.2), 32: (50.0, 0.1), 64: (150.0, 0.01), 128: (3000.0, 0.0)}.get(size, (9000.0, 0.0))
 
     stages, thresholds, _ = chosen(world)
     assert [(s.name, s.n_hinges) for s in stages] == [("small hinges", 15), ("hinges", 63)]
     assert thresholds == [1.0, 1.0]
+
+
+def growing(size, _):
+    """Every doubling leaves fewer rows open, and none pays for all rows but the first."""
+    return {16: (20.0, 0.3), 32: (40.0, 0.1), 64: (800.0, 0.09), 512: (900.0, 0.04), 1024: (1800.0, 0.01)}[size]
+
+
+def test_hinges_too_large_for_all_rows_stand_behind_others():
+    stages, thresholds, asked = chosen(growing)
+    assert [size for size, _ in asked] == [32, 64, 16, 512, 1024]
+    assert [s.n_hinges for s in stages] == [31, 511, 1023]
+    assert [s.name for s in stages] == ["small hinges", "more hinges", "hinges"]
+    assert thresholds == [1.0, 1.0, 1.0]
+    # The last size is tried only while the one before it pays.
+    stages, _, asked = chosen(lambda size, _: growing(size, _) if size < 512 else (900.0, 0.099))
+    assert [size for size, _ in asked] == [32, 64, 16, 512]
+    assert [s.n_hinges for s in stages] == [31]
+
+
+def test_hinges_too_large_for_all_rows_are_left_out_where_they_cannot_pay():
+    def sizes(world, **given):
+        return [size for size, _ in chosen(world, **given)[2]]
+
+    assert max(sizes(growing, machine=random_machine(n_sv=50, d=130))) == 64  # 512 of them have too many weights
+    assert max(sizes(growing, machine=random_machine(n_sv=50, d=100))) == 512
+    assert max(sizes(lambda size, _: (growing(size, _)[0], 0.0005))) == 64  # few rows are left
+    assert max(sizes(lambda size, _: (size, 0.9), exact_cost=100.0)) == 64  # no stage pays
+    assert sizes(growing, options=replace(HingeOptions(), n_hinges=20)) == [32]
 
 
 @pytest.mark.parametrize("better", ["scores", "classes"])

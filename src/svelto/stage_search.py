@@ -2,8 +2,9 @@
 
 The expected cost of a sequence is what its stages and the exact engine behind them cost, each for the share of rows
 that reaches it, with thresholds that are chosen jointly (`guarantee.choose`). Candidates of a method come in several
-sizes where the size is left open. Hinges grow while that pays; two sizes of them may follow each other, the small ones
-for most rows and the large ones for those that are left; and a reduced set may stand behind hinges or a tree.
+sizes where the size is left open. Hinges grow while that pays; sizes of them may follow each other, the small ones for
+most rows and the large ones for those that are left, some too large for all rows; and a reduced set may stand behind
+hinges or a tree.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from svelto.calibrate import EXACT_FACTOR, Calibrator
+from svelto.engines.hinges import LAST_SIZES, HingeOptions, whole_vectors
 from svelto.engines.hinges import SIZES as HINGES
-from svelto.engines.hinges import HingeOptions, whole_vectors
 from svelto.engines.reduced_stage import SIZES, ReducedSetOptions
 from svelto.engines.sv_tree import SVTreeOptions
 from svelto.engines.taylor_tree import TreeOptions
-from svelto.guarantee import Certificate, StageTrace
+from svelto.guarantee import Certificate, StageTrace, settled_wrong
 from svelto.machine import KernelMachine
 
 # A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
@@ -28,6 +29,10 @@ NEXT_SIZE: Final = 192
 WORTH: Final = 0.9
 # ... and tried only where rows that are sent on make up this share of the cost.
 OPEN_SHARE: Final = 0.2
+# Hinges too large for all rows are tried behind others where the exact engine's rows make up this share of the cost,
+# and where they have no more weights than this: more take long to train, and leave the fast caches.
+LAST_SHARE: Final = 0.5
+LAST_WEIGHTS: Final = 65_536
 # Size of hinges that the search starts from, for two classes or values, and for more.
 FIRST_SIZE: Final = 32
 FIRST_OF_MANY: Final = 64
@@ -48,6 +53,11 @@ class Priced(NamedTuple):
     def is_idle(self) -> bool:
         """Whether no stage settles anything."""
         return all(t == math.inf for t in self.thresholds)
+
+    @property
+    def left(self) -> float:
+        """Share of the rows to choose on that the exact engine answers."""
+        return settled_wrong([trace["choose"] for trace in self.traces], self.thresholds)[1][-1]
 
 
 def find_stages(
@@ -114,17 +124,22 @@ def _cheapest_hinges(calibrator: Calibrator, options: HingeOptions, build: Build
     """Hinges of one size, or small ones before large ones.
 
     What the hinges of a machine of several classes learn is decided at the first size. Sizes are doubled while that
-    lowers the cost, else halved while that does.
+    lowers the cost, else halved while that does. Where most of the cost is still the exact engine's, larger ones are
+    tried for what the others leave open, and doubled while that pays.
     """
     machine = calibrator.machine
     many = machine.task == "classification" and machine.n_classes > 2
     kinds: tuple[Literal["scores", "classes"], ...] = ("scores", "classes") if many else ("scores",)
     first = HINGES.index(FIRST_OF_MANY if many else FIRST_SIZE)
 
+    n_outputs = {"scores": machine.n_scores, "classes": machine.n_classes}
+
+    def hinges(answers: Any, size: int) -> Any:
+        n_hinges = whole_vectors(size, n_outputs[answers]) if options.n_hinges == "auto" else options.n_hinges
+        return build(replace(options, n_hinges=n_hinges, answers=answers))
+
     def priced(answers: Any, place: int) -> Priced:
-        n_outputs = machine.n_scores if answers == "scores" else machine.n_classes
-        size = whole_vectors(HINGES[place], n_outputs) if options.n_hinges == "auto" else options.n_hinges
-        return _priced(calibrator, [build(replace(options, n_hinges=size, answers=answers))])
+        return _priced(calibrator, [hinges(answers, HINGES[place])])
 
     start = {kind: priced(kind, first) for kind in (kinds if options.answers == "auto" else (options.answers,))}
     answers, best = min(start.items(), key=lambda item: item[1].cost)
@@ -144,4 +159,21 @@ def _cheapest_hinges(calibrator: Calibrator, options: HingeOptions, build: Build
             both = _priced(calibrator, stages, [*small.traces, *large.traces])
             if both.cost < WORTH * best.cost:
                 best = both
+    width = machine.support_vectors.shape[1] + n_outputs[answers]
+    for size in LAST_SIZES:
+        paid = best.cost <= calibrator.exact_cost / EXACT_FACTOR and size * width <= LAST_WEIGHTS
+        if not paid or best.left * calibrator.exact_cost < LAST_SHARE * best.cost:
+            break
+        last = hinges(answers, size)
+        traces = calibrator.traces(last)
+        longer = min((_with_last(calibrator, one, last, traces) for one in (best, *small_first)), key=_cost)
+        if longer.cost >= WORTH * best.cost:
+            break
+        best = longer
     return best
+
+
+def _with_last(calibrator: Calibrator, before: Priced, last: Any, traces: dict[str, StageTrace]) -> Priced:
+    """Hinges with larger ones behind them."""
+    small = [replace(stage, name=f"{'small' if i == 0 else 'more'} hinges") for i, stage in enumerate(before.stages)]
+    return _priced(calibrator, [*small, last], [*before.traces, traces])
