@@ -410,6 +410,16 @@ def test_reports_with_numbers_that_are_no_floats(fact, tmp_path):
         svelto.load(forged.write(tmp_path / "f"))
 
 
+def test_scalers_say_how_many_features_a_row_has(tmp_path):
+    """Where the machine does not: predictors have a width in any case."""
+    forged = Forged("pipeline")
+    forged.content["machine"]["n_features"] = None
+    fast = svelto.load(forged.write(tmp_path / "f"))
+    assert fast.n_features_in_ == 2
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        fast.predict(np.zeros((4, 3)))
+
+
 def test_kinds_that_nobody_knows(tmp_path):
     forged = Forged("exact")
     forged.header["kind"] = "os.system"

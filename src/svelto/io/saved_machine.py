@@ -163,6 +163,7 @@ def _check_front(part: In, fields: dict[str, Any]) -> None:
         widths.append(vectors.shape[1])
     if len(set(widths)) > 1:
         part.fail(f"the scalers in front of the machine, its rows and its support vectors differ in width: {widths}")
+    fields["n_features"] = widths[0]
     if kernel.name == "precomputed" and vectors.max(initial=0) >= widths[0]:
         part.fail(f"a support column is {vectors.max()}, but rows behind the scalers have {widths[0]} kernel values")
 
