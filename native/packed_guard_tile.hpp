@@ -71,7 +71,7 @@ constexpr int kBallRows = 4;
     return sum <= limit ? kInCore : sum <= outer ? kOnRim : kOutside;
 }
 
-[[gnu::always_inline]] inline std::uint8_t farther(std::uint8_t a, std::uint8_t b) {
+[[gnu::always_inline]] inline Place farther(Place a, Place b) {
     return a > b ? a : b;
 }
 
@@ -138,7 +138,8 @@ inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::u
             for (int r = 0; r < kFarRows; ++r) step_along(along[r], row[r][k] - BallPart{}, column);
         }
         if (far_bits(guard, along) == 0) continue;
-        for (int r = 0; r < n; ++r) places[first + r] = farther(places[first + r], place_along(guard, along[r]));
+        for (int r = 0; r < n; ++r)
+            places[first + r] = farther(static_cast<Place>(places[first + r]), place_along(guard, along[r]));
     }
 }
 
@@ -389,8 +390,9 @@ inline void mark_stored_rows(const PackedGuard& guard, const TreeRows& rows, std
         if constexpr (kGridded) far = far || off_grid[2] > 0.0f;
         const Place by_box =
             far ? place_by_box(guard, begin, last) : place_by(0.0f, guard.box_limit, guard.outer_box_limit);
-        places[i] = farther(by_box, place_by_balls(guard, sum));
-        if constexpr (kDirected) places[i] = farther(places[i], place_along(guard, along));
+        Place place = farther(by_box, place_by_balls(guard, sum));
+        if constexpr (kDirected) place = farther(place, place_along(guard, along));
+        places[i] = place;
     }
 }
 

@@ -120,7 +120,7 @@ bool RowPacker::pack_ungrouped(const RowSource& rows, std::int64_t first, int n)
 
 // All rows of the block as one list. Stored zeros stay: they change no sum.
 template <class T, class Int, class Pack>
-bool RowPacker::pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack) {
+bool RowPacker::pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack_list) {
     const auto* row_start = static_cast<const Int*>(rows.row_start) + first;
     const auto* indices = static_cast<const Int*>(rows.indices);
     const std::int64_t begin = row_start[0], end = row_start[n];
@@ -137,7 +137,7 @@ bool RowPacker::pack_together(const RowSource& rows, std::int64_t first, int n, 
     }
     start_[n] = static_cast<std::int32_t>(end - begin);
     const bool sound =
-        pack(static_cast<const T*>(rows.data) + begin, indices + begin, end - begin, d_, stored_.data(), n_steps);
+        pack_list(static_cast<const T*>(rows.data) + begin, indices + begin, end - begin, d_, stored_.data(), n_steps);
     n_ = n;
     return sound && (begin == end || n_steps + free_steps == end - begin - 1);
 }

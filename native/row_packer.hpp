@@ -43,7 +43,7 @@ class RowPacker {
     template <class T, class Int>
     bool pack_csr_of(const RowSource& rows, std::int64_t first, int n);
     template <class T, class Int, class Pack>
-    bool pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack);
+    bool pack_together(const RowSource& rows, std::int64_t first, int n, Pack pack_list);
     bool pack_ungrouped(const RowSource& rows, std::int64_t first, int n);
     Fault pack_stored(const RowSource& rows, std::int64_t number, int i);
     Fault pack_dense(const RowSource& rows, std::int64_t number, float* to);
