@@ -297,6 +297,8 @@ def test_messages():
         NeighbourIndex(X * np.nan)
     with pytest.raises(ValueError, match="degree 3 overflow"):
         NeighbourIndex(X * 1e60, Kernel("poly", degree=3))
+    with pytest.raises(ValueError, match=r"coef0 is 1e\+200\). Scale the features, or take a smaller coef0"):
+        NeighbourIndex(X, Kernel("poly", degree=3, coef0=1e200))
 
 
 def test_faiss_missing(monkeypatch):

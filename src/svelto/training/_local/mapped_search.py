@@ -56,8 +56,9 @@ class MappedSearch:
             for degree in range(least, space.degree + 1)
             for monomial in combinations_with_replacement(range(X.shape[1]), degree)
         ]
-        self.roots = np.sqrt([self._coefficient(monomial) for monomial in self.monomials])
+        # Before the coefficients: where these overflow, values of the kernel do, and this says so.
         self.largest = max(float(self._norms(X[at : at + BLOCK_ROWS]).max()) for at in range(0, len(X), BLOCK_ROWS))
+        self.roots = np.sqrt([self._coefficient(monomial) for monomial in self.monomials])
         self.rows = self._map(X)
         self.tree = TreeSearch(self.rows, n_threads)
 
@@ -80,7 +81,7 @@ class MappedSearch:
         if not np.isfinite(norms.max(initial=0.0)):
             raise ValueError(
                 f"Values of the poly kernel of degree {self.space.degree} overflow (the largest feature is "
-                f"{np.abs(X).max():.3g}). Scale the features."
+                f"{np.abs(X).max():.3g}, coef0 is {self.space.coef0:.3g}). Scale the features, or take a smaller coef0."
             )
         return norms
 
