@@ -299,7 +299,8 @@ inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow
     }
     for (int r = 0; r < n; ++r) {
         const Place by_balls = place_by_balls(guard, sum[r]);
-        const bool is_known = open[r].sure_box || by_balls == kOutside;
+        // Where nobody is near the box, not even its own rows are.
+        const bool is_known = (open[r].sure_box && guard.box_limit >= 0.0f) || by_balls == kOutside;
         places[open[r].number] = is_known ? by_balls : farther(by_balls, place_by_box(guard, row[r]));
     }
 }

@@ -125,7 +125,8 @@ bool RowPacker::pack_together(const RowSource& rows, std::int64_t first, int n, 
     const auto* indices = static_cast<const Int*>(rows.indices);
     const std::int64_t begin = row_start[0], end = row_start[n];
     // Rows of ascending columns have no more features than this; a list that is longer is not of such rows.
-    if (begin < 0 || end < begin || end > rows.n_stored || end - begin > std::int64_t{n} * d_) return false;
+    const std::int64_t most = std::min<std::int64_t>(std::int64_t{n} * d_, INT32_MAX);
+    if (begin < 0 || end < begin || end > rows.n_stored || end - begin > most) return false;
     if (stored_.size() < size(end - begin)) stored_.resize(size(end - begin));
     // Columns grow from one feature to the next, but from a row's last to the first of the next row as they like.
     std::int64_t free_steps = 0, n_steps = 0;

@@ -90,6 +90,45 @@ def test_copies_and_few_rows_have_a_core():
             assert guard.core.direction_limit == np.inf
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_on_planes_are_in_the_core(level):
+    """Categories depend on each other exactly: along such directions ordinary rows differ by rounding alone."""
+    rng = np.random.default_rng(0)
+    groups = [np.eye(4)[rng.integers(4, size=4000)] for _ in range(10)]
+    X = np.hstack([*groups, rng.normal(size=(4000, 3)), np.ones((4000, 2))])
+    guard = guard_for(random_machine(d=X.shape[1]), X[:3000], 0)
+    assert guard.core.direction_limit == 1.0
+    for rows in (X[3000:], sparse.csr_matrix(X[3000:])):
+        for shift in (0.0, X.mean(axis=0)):
+            assert np.mean(places(guard, rows, level, shift=shift) > 0) < 0.01
+    copies = np.repeat(np.random.default_rng(1).normal(size=(5, 3)), 100, axis=0)
+    guard = guard_for(random_machine(d=3), copies, 0)
+    assert not guard.outside_core(copies).any()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_core_without_room_is_one_in_every_form(level):
+    guard, Z = guard_and_rows(22)
+    for box_limit in (0.0, 1e-60):
+        tight = replace(guard, core=guard.core._replace(box_limit=box_limit))
+        expected = places(tight, Z, level)
+        assert_array_equal(places(tight, sparse.csr_matrix(Z), level), expected)
+        assert (expected == 0).any()
+    with np.errstate(all="ignore"):
+        nobody = {
+            **guard.in_single_precision(np.zeros(22)),
+            "box_limit": -1.0,
+            "outer_box_limit": -1.0,
+            "first_limit": -1.0,
+        }
+    net = random_net("sign", 1, 22, (9,))[0]
+    stage = _core.HingeStage({**fields_of(net), "guard": nobody}, level)
+    for rows in (Z, sparse.csr_matrix(Z)):
+        labels = np.empty(len(Z), dtype=np.int32)
+        call((stage, "labels"), rows, labels, 0.0)
+        assert (labels == -1).all()
+
+
 def test_without_a_core_nobody_is_on_the_rim():
     guard, rows = guard_and_rows(5)
     free = replace(guard, core=None)

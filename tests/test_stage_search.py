@@ -102,6 +102,17 @@ def test_hinges_too_large_for_all_rows_stand_behind_others():
     assert [s.n_hinges for s in stages] == [31, 511, 1023]
     assert [s.name for s in stages] == ["small hinges", "more hinges", "hinges"]
     assert thresholds == [1.0, 1.0, 1.0]
+    # Names differ: reports know stages by them.
+    four = [
+        stage.name
+        for stage in stage_search._with_last(
+            Calibrator(random_machine(n_sv=50, d=3)),
+            stage_search.Priced(stages, [Calibrator(None).traces(stage) for stage in stages], [1.0] * 3, 1.0),
+            stages[-1],
+            Calibrator(None).traces(stages[-1]),
+        ).stages
+    ]
+    assert len(set(four)) == 4
     # The last size is tried only while the one before it pays.
     stages, _, asked = chosen(lambda size, _: growing(size, _) if size < 512 else (900.0, 0.099))
     assert [size for size, _ in asked] == [32, 64, 16, 512]

@@ -154,7 +154,7 @@ def _single_box(guard: Guard, shift: FloatArray, rounding: float) -> tuple[Float
     limits = [outer if guard.core is None else guard.core.box_limit, outer]
     if outer > 0.0:
         limits = [min(at, MOST_SINGLE**2) * (1.0 - 2.0 * rounding) - len(low) * LEAST_SINGLE**2 for at in limits]
-    return _floats_above(low), -_floats_above(-high), limits[0], limits[1]
+    return _floats_above(low), -_floats_above(-high), max(limits[0], 0.0), limits[1]
 
 
 def _single_grids(guard: Guard, shift: FloatArray) -> tuple[FloatArray, FloatArray, float]:

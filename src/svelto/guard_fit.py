@@ -14,7 +14,7 @@ import numpy as np
 
 from svelto._inputs import Query
 from svelto._typing import FloatArray
-from svelto.guard import Core, Guard
+from svelto.guard import LEAST_DIRECTION_LIMIT, Core, Guard
 from svelto.machine import KernelMachine
 from svelto.oracle import Neighbourhoods
 
@@ -23,10 +23,12 @@ GUARD_SHARE: Final = 0.2
 GUARD_ROWS: Final = 10_000
 # ... and the share of them that its limits are raised for: nearly all, but wild ones among many are left out.
 GUARD_QUANTILE: Final = 0.9999
-# Share of them that is in its core, and how many times the error scales of hinges count on the rim: these extrapolate,
-# and few rows have shown how well.
+# Share of them that keeps to each limit of its core, and how many times the error scales of hinges count on the rim:
+# these extrapolate, and few rows have shown how well.
 CORE_QUANTILE: Final = 0.999
 RIM_FACTOR: Final = 3.0
+# The core's balls have at least this share of the radii that hold all rows: copies say nothing about others.
+LEAST_RATIO: Final = 0.5
 # Rows on an edge of the box are ordinary (categories are nowhere else), and in single precision they look the same as
 # rows beyond it. So this share of the box's diagonal, eight units in the last place, is never too far.
 GUARD_EDGE: Final = 2.0**-20
@@ -57,9 +59,8 @@ def guard_for(
 
     How far ordinary rows are from a guard is seen on a fifth of the rows, which a first one is made without: the box is
     left by so much, the radii are stretched and the limit along the directions is raised so far, that nearly all of
-    them are inside. The box may be left by as much as stand-ins do. Where all but a thousandth of them are is the core.
-    Features get the grids that made-up rows keep to
-    (`near`), if all rows do.
+    them are inside. The box may be left by as much as stand-ins do. Smaller limits, each of which all but a thousandth
+    of them keep to, make the core. Features get the grids that made-up rows keep to (`near`), if all rows do.
     """
     n = len(build)
     held = np.zeros(n, dtype=bool)
@@ -113,12 +114,13 @@ def _stand_in_margin(near: Neighbourhoods, seed: int) -> float:
 
 
 def _core_of(first: Guard, new: FloatArray, edge: float) -> Core:
-    """Limits that all but a thousandth of the new rows keep to, each of them."""
-    ratio = _nearly_all(first.ball_ratios(new), CORE_QUANTILE)
+    """Limits that all but a thousandth of the new rows keep to, each of them; none too small for single precision."""
+    ratio = max(_nearly_all(first.ball_ratios(new), CORE_QUANTILE), LEAST_RATIO)
+    along = _nearly_all(first.direction_sums(new), CORE_QUANTILE)
     return Core(
         max(_nearly_all(first.box_distances(new), CORE_QUANTILE), edge),
         first.sq_radii * ratio**2 if np.isfinite(ratio) else np.full(len(first.sq_radii), np.inf),
-        _nearly_all(first.direction_sums(new), CORE_QUANTILE) if len(first.directions) else np.inf,
+        max(along, LEAST_DIRECTION_LIMIT) if len(first.directions) else np.inf,
         RIM_FACTOR,
     )
 

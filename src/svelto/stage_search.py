@@ -175,5 +175,6 @@ def _cheapest_hinges(calibrator: Calibrator, options: HingeOptions, build: Build
 
 def _with_last(calibrator: Calibrator, before: Priced, last: Any, traces: dict[str, StageTrace]) -> Priced:
     """Hinges with larger ones behind them."""
-    small = [replace(stage, name=f"{'small' if i == 0 else 'more'} hinges") for i, stage in enumerate(before.stages)]
+    names = ("small hinges", "more hinges", "still more hinges")  # work and reports know stages by their names
+    small = [replace(stage, name=name) for stage, name in zip(before.stages, names, strict=False)]
     return _priced(calibrator, [*small, last], [*before.traces, traces])

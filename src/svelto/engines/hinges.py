@@ -220,8 +220,8 @@ class HingeStage:
 
     def on_rim(self, query: Query, n_jobs: int | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each row is on the rim of the guard, where error scales count several times."""
-        errors = self.scores(query, n_jobs)[1][:, 0]
-        return np.asarray((errors > self.error[0]) & np.isfinite(errors))
+        errors = self.scores(query, n_jobs)[1]
+        return np.asarray((errors > self.error).any(axis=1) & np.isfinite(errors).all(axis=1))
 
     def cautions(self, query: Query, n_jobs: int | None = None) -> tuple[IntArray, FloatArray]:
         """Labels in vote order, and the caution below which each is given; -1 and 0 where there is none."""

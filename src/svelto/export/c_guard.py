@@ -127,7 +127,7 @@ def guard_part(setting: Setting, prefix: str, guard: Guard, centre: FloatArray, 
             direction_limit=repr(float(guard.direction_limit * (1.0 + ROOM))),
         )
         if core is not None:
-            inner = repr(float(core.direction_limit * (1.0 - ROOM)))
+            inner = repr(float(guard.in_single_precision(centre, rim=True)["direction_limit"]))
             directions += render(CORE_DIRECTIONS, setting, core_direction_limit=inner)
     code += render(
         CODE if core is None else WITH_CORE,

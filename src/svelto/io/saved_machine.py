@@ -142,9 +142,9 @@ def read_machine(part: In, *, always: bool = False) -> KernelMachine:
         fields["calibration"] = _read_calibration(part.part("calibration"), n_classes)
     if "scaling" in part:
         fields["scaling"] = read_scaling(part.part("scaling"))
-    if "feature_names" in part:
-        fields["feature_names"] = _read_only(read_names(part, "feature_names", n_features))
     _check_front(part, fields)
+    if "feature_names" in part:
+        fields["feature_names"] = _read_only(read_names(part, "feature_names", fields["n_features"]))
     return KernelMachine._on(fields, read_values=part.verified or always)
 
 
