@@ -189,8 +189,9 @@ def page(records: list[Record], n_machines: int, command: str) -> str:
         table(*machine_table(measured)),
         "## Methods",
         "*agreement*: share of test labels equal to SVC.predict's (labels that differ). *settled by*: share of the "
-        "test rows; rows that the guard sends on are among the exact engine's. Ratios are times of the other side over "
-        "times of this method. *fit*: seconds of the stage's training alone, where the report says. *warned*: "
+        "test rows; rows that the guard sends on are among the exact engine's. *rim*: share of the test rows at the "
+        "edge of those known, about which hinges are more careful. Ratios are times of the other side over times of "
+        "this method. *fit*: seconds of the stage's training alone, where the report says. *warned*: "
         "`accelerate` warned, the rows are too few to show what was asked.",
         table(*method_table(measured)),
     ]

@@ -123,7 +123,7 @@ def cross(data: bytes, other: bytes, max_size: int, seed: int) -> bytes:
 
 def _blind_header(data: bytes, max_size: int, blind: Blind) -> bytes:
     """Bytes of the header changed by libFuzzer; the arrays keep their places where its length allows that."""
-    length = PREAMBLE.unpack_from(data)[2]
+    length = min(PREAMBLE.unpack_from(data)[2], len(data))  # it may claim anything
     header, body = data[ALIGNMENT : ALIGNMENT + length], data[ALIGNMENT + length :]
     text = blind(header.rstrip(), max(max_size - ALIGNMENT - len(body), 1))
     return resealed(text.ljust(max(length, _padded(len(text)))), body)[:max_size]
