@@ -270,7 +270,8 @@ def main() -> int:
     records = [results[f"{name} {kind}"] for name, kind in MACHINES if f"{name} {kind}" in results]
     print(table(["", "measured", "target", ""], summary(records)))
     if given.markdown:
-        command = "python benchmarks/hinges.py --markdown docs/benchmarks/hinges.md"
+        only = "" if len(given.methods) == len(METHODS) else "".join(f' --methods "{m}"' for m in given.methods)
+        command = f"python benchmarks/hinges.py{only} --markdown docs/benchmarks/hinges.md"
         given.markdown.write_text(page(records, len(MACHINES), command))
     failures = [m for r in records for part in PARTS for m in r.get(part, {}).get("failed", {}) if "hinges" in m]
     return 1 if failures else 0
