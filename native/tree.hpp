@@ -15,7 +15,7 @@ struct StoredFeature {
     float value = 0.0f;
     std::int32_t feature = 0;
 };
-// The features of a row are padded with zeros to a multiple of this.
+// Where a row is packed in groups, its features are padded with zeros to a multiple of this.
 constexpr int kStoredGroup = 4;
 
 // Rows that walk a tree: dense, or by their stored features where the tree was built on sparse rows.
@@ -23,8 +23,8 @@ struct TreeRows {
     int n = 0;
     const float* dense = nullptr;           // [n][stride], 64-byte aligned
     const StoredFeature* stored = nullptr;  // null: dense rows
-    const std::int32_t* start = nullptr;    // [n + 1], multiples of kStoredGroup
-    const float* sq_norm = nullptr;         // [n]
+    const std::int32_t* start = nullptr;    // [n + 1]; in groups: multiples of kStoredGroup
+    const float* sq_norm = nullptr;         // [n]; in groups only
 };
 
 // What a step needs besides the hyperplane's normal; one load brings it all.

@@ -233,6 +233,41 @@ def test_the_first_row_that_cannot_be_read_is_named(value, shift):
     assert stage.scores_csr(*arrays, scores, scores.copy(), 1)[1:] == (16, 2)
 
 
+@pytest.mark.parametrize("value", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("level", LEVELS)
+def test_csr_rows_of_a_block_are_read_as_one_list(level, index, value):
+    """Empty rows, stored zeros, rows that begin anywhere; and one damaged feature among them is found in its row."""
+    rng = np.random.default_rng(0)
+    d, n = 37, 200
+    net = random_net("sign", 1, d, (9,))[0]
+    stored = rng.random((n, d)) < rng.choice([0.0, 0.1, 0.6, 1.0], size=(n, 1))
+    X = np.where(stored, rng.integers(-3, 4, size=(n, d)), 0).astype(value)  # some of what is stored is zero
+    row, column = np.nonzero(stored)
+    start = np.concatenate([[0], np.cumsum(stored.sum(axis=1))]).astype(index)
+    data, columns = X[row, column], column.astype(index)
+    expected = ask(net, X.astype(np.float64), level)[1]
+    stage = _core.HingeStage(fields_of(net), level)
+    for first in (0, 1, 63, 130):
+        rows = (data, columns, start[first:].copy())
+        scores, errors = np.empty((n - first, 1)), np.empty((n - first, 1))
+        assert stage.scores_csr(*rows, scores, errors, 1)[1:] == (-1, 0)
+        np.testing.assert_array_equal(scores, expected[first:])
+    labels = np.empty(n, dtype=np.int32)
+    for at in rng.choice(len(data), size=60, replace=False):
+        begins = at in start[:-1]
+        for wrong in (-1, d, 2**31 + 5 if index is np.int64 else d, columns[at] if begins else columns[at - 1]):
+            bad = columns.copy()
+            bad[at] = wrong
+            if (bad == columns).all():
+                continue
+            assert stage.labels_csr(data, bad, start, labels, 0.0, 1)[1:] == (row[at], 2)
+        for wrong in (np.nan, np.inf):
+            bad = data.copy()
+            bad[at] = wrong
+            assert stage.labels_csr(bad, columns, start, labels, 0.0, 1)[1:] == (row[at], 1)
+
+
 @pytest.mark.parametrize("columns", [[2, 1], [1, 1], [0, 6], [-1, 2]])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("value", [np.float32, np.float64])
