@@ -47,6 +47,7 @@ bench: $(VENV)/.installed-bench bench-suite
 	$(BIN)/python benchmarks/approximate.py --markdown docs/benchmarks/approximate.md --readme README.md --plot docs/benchmarks/size.png
 	$(BIN)/python benchmarks/stand_ins.py --markdown docs/benchmarks/stand-ins.md
 	$(BIN)/python benchmarks/hinges.py --markdown docs/benchmarks/hinges.md
+	$(BIN)/python benchmarks/stage_costs.py --markdown docs/benchmarks/stage-costs.md
 	$(BIN)/python benchmarks/bounded.py --markdown docs/benchmarks/bounded.md
 	$(BIN)/python benchmarks/balanced_paths.py --markdown docs/benchmarks/balanced-paths.md
 	$(BIN)/python benchmarks/sv_tree.py --markdown docs/benchmarks/sv-tree.md
@@ -70,7 +71,7 @@ sanitize: .venv-sanitize/.installed
 	.venv-sanitize/bin/python -m pytest -n $(TEST_JOBS) --dist loadfile -p no:cacheprovider tests/test_native.py tests/test_exact_engine.py \
 	tests/test_exact_promise.py tests/test_inputs.py tests/test_metric_tree.py tests/test_certified.py \
 	tests/test_native_paths.py tests/test_path_columns.py tests/test_settled_scores.py tests/test_sparse_block.py \
-	tests/test_native_chains.py tests/test_native_hinges.py tests/test_hinge_guard.py tests/test_chain_checks.py tests/test_hull_projection.py \
+	tests/test_native_chains.py tests/test_native_hinges.py tests/test_bumps.py tests/test_hinge_guard.py tests/test_chain_checks.py tests/test_hull_projection.py \
 	tests/test_hull_projection_degenerate.py tests/test_hull_projection_paper.py tests/test_hull_projection_use.py \
 	tests/test_local_fits.py tests/test_local_neighbours.py tests/test_local_machines.py tests/test_fuzz_corpus.py
 

@@ -78,6 +78,40 @@ Hinges read_hinges(const nb::dict& fields, int n_scores, Floors& floors) {
     return hinges;
 }
 
+// One layer of bumps, without columns for scores.
+Hinges read_bumps(const nb::dict& fields, int n_scores, Floors& floors) {
+    Hinges bumps;
+    bumps.bumps = true;
+    bumps.d = get<int>(fields, "d");
+    bumps.n_scores = n_scores;
+    bumps.n_layers = 1;
+    const int n_bumps = get<int>(fields, "n_bumps");
+    require(bumps.d >= 1 && bumps.d <= kMostColumns && n_scores <= kMostColumns, "d or n_scores is out of range");
+    require(n_bumps >= 1 && n_bumps <= kMostColumns, "n_bumps is out of range");
+    bumps.row_weight = static_cast<float>(get<double>(fields, "row_weight"));
+    require(bumps.row_weight >= 0.0f && std::isfinite(bumps.row_weight), "row_weight is negative or not finite");
+    HingeLayer& layer = bumps.layers[0];
+    layer = make_layer(bumps.d, 0, n_bumps, floors[0]);
+    layer.weights = read_weights(fields, "weights_0", layer);
+    layer.bias = aligned<float>(fields, "bias_0", layer.width);
+    require_finite(layer.bias, layer.width, "a bias is not finite");
+    bumps.padded = n_scores == 1 ? 1 : padded_to_lanes(n_scores);
+    const float* intercept = aligned<float>(fields, "intercept", bumps.padded);
+    require_finite(intercept, bumps.padded, "an intercept is not finite");
+    if (n_scores == 1) {
+        bumps.mix = aligned<float>(fields, "mix", layer.width);
+        require_finite(bumps.mix, layer.width, "a weight of mix is not finite");
+        require(std::all_of(bumps.mix + n_bumps, bumps.mix + layer.width, [](float v) { return v == 0.0f; }),
+                "mix must end with zeros, where there are no bumps");
+        bumps.intercept = intercept[0];
+        return bumps;
+    }
+    bumps.last = make_layer(n_bumps, n_scores, 0, floors.back());
+    bumps.last.weights = read_weights(fields, "mix", bumps.last);
+    bumps.last.bias = intercept;
+    return bumps;
+}
+
 HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<float>& zeros,
                       std::vector<std::int32_t>& far) {
     HingeStage s;
@@ -87,11 +121,15 @@ HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<floa
     vote_fields["rule"] = s.distilled ? static_cast<int>(Rule::argmax) : get<int>(fields, "rule");
     s.vote = read_vote(vote_fields);
     require(!s.distilled || s.vote.n_classes >= 2, "a distilled stage has at least two classes");
-    s.hinges = read_hinges(fields, s.vote.n_scores, floors);
-    // The bias of the scores is in the first layer.
-    zeros.reserve(static_cast<std::size_t>(s.hinges.padded));
-    std::fill_n(zeros.get(), s.hinges.padded, 0.0f);
-    s.hinges.last.bias = zeros.get();
+    if (fields.contains("n_bumps")) {
+        s.hinges = read_bumps(fields, s.vote.n_scores, floors);
+    } else {
+        s.hinges = read_hinges(fields, s.vote.n_scores, floors);
+        // The bias of the scores is in the first layer.
+        zeros.reserve(static_cast<std::size_t>(s.hinges.padded));
+        std::fill_n(zeros.get(), s.hinges.padded, 0.0f);
+        s.hinges.last.bias = zeros.get();
+    }
     s.shift = array<double>(fields, "shift", s.hinges.d);
     for (int k = 0; k < s.hinges.d; ++k) {
         require(std::isfinite(s.shift[k]), "shift is not finite");
@@ -112,11 +150,19 @@ HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<floa
 // Hinges ready to answer. Holds pointers into the arrays of `fields`, and `fields` itself.
 class HingeEngine final : public LabelStage {
   public:
-    HingeEngine(nb::dict fields, const std::string& level)
+    HingeEngine(nb::dict fields, const std::string& level, nb::object errors)
         : fields_(std::move(fields)),
+          errors_(std::move(errors)),
           stage_(read_stage(fields_, floors_, zeros_, far_)),
           hot_(level_table(level)),
-          scaling_(read_scaling(fields_, stage_.hinges.d)) {}
+          scaling_(read_scaling(fields_, stage_.hinges.d)) {
+        if (errors_.is_none()) return;
+        stage_.map = &nb::cast<const ErrorMap&>(errors_);
+        require(stage_.map->width() == width() && stage_.map->n_scores() == 1, "the map of errors does not fit");
+        // Ties are broken by sums of scores, which a factor changes; a guard and its rim have factors of their own.
+        require(!stage_.vote.break_ties && !stage_.distilled && !stage_.guarded,
+                "a map of errors stands beside a plain vote, and without a guard");
+    }
 
     int width() const noexcept override { return stage_.hinges.d; }
     StageOutcome settle(const RowSource& rows, double caution, int n_threads, std::int32_t* labels) const override {
@@ -174,6 +220,7 @@ class HingeEngine final : public LabelStage {
     }
 
     nb::dict fields_;
+    nb::object errors_;
     Floors floors_;
     AlignedBuffer<float> zeros_;
     std::vector<std::int32_t> far_;
@@ -188,7 +235,7 @@ void bind_hinges(nb::module_& m) {
     m.attr("DISTILLED_RULE") = kDistilledRule;
     m.attr("GUARD_COLUMNS") = kGuardColumns;
     nb::class_<HingeEngine, LabelStage>(m, "HingeStage")
-        .def(nb::init<nb::dict, const std::string&>(), "fields"_a, "level"_a)
+        .def(nb::init<nb::dict, const std::string&, nb::object>(), "fields"_a, "level"_a, "errors"_a = nb::none())
         .def("labels_dense", &HingeEngine::labels_dense, "X"_a.noconvert(), "out"_a.noconvert(), "caution"_a, "scale"_a,
              "n_threads"_a)
         .def("labels_csr", &HingeEngine::labels_csr, "data"_a.noconvert(), "indices"_a.noconvert(),

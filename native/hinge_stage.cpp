@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "pair_vote.hpp"
 #include "stage_vote.hpp"
@@ -52,7 +53,7 @@ class HingeWalker {
         std::size_t columns = 0;
         for (int l = 0; l < hinges.n_layers; ++l) columns += static_cast<std::size_t>(hinges.layers[l].width);
         const std::size_t room = rows.n_rows < kBlockRows ? static_cast<std::size_t>(rows.n_rows) : kBlockRows;
-        columns_.reserve(room * columns);
+        columns_.reserve(room * (columns + 1));
         scores_.reserve(room * static_cast<std::size_t>(hinges.padded));
         votes_by_pairs_ = !stage.distilled && PairVote::serves(stage.vote);
         if (votes_by_pairs_) pair_vote_ = PairVote(stage.vote.n_classes, stage.error);
@@ -66,9 +67,10 @@ class HingeWalker {
         return true;
     }
 
-    // Labels of the block.
-    void find_labels(int n, double caution, std::int32_t* labels) {
+    // Labels of the block; `times`, if given: how many times the error scales of each row count.
+    void find_labels(int n, double caution, std::int32_t* labels, const double* times) {
         const Machine& vote = stage_.vote;
+        if (times != nullptr) divide_scores(n, times);
         if (votes_by_pairs_) {
             pair_vote_.set_caution(caution);
             for (int i = 0; i < n; ++i) labels[i] = pair_vote_.label(scores(i));
@@ -139,6 +141,15 @@ class HingeWalker {
         return scores_.get() + static_cast<std::ptrdiff_t>(i) * stage_.hinges.padded;
     }
 
+    // Scores exceed a bound times some number where scores by that number exceed the bound; by infinity they are none.
+    void divide_scores(int n, const double* times) noexcept {
+        for (int i = 0; i < n; ++i) {
+            const auto part = static_cast<float>(1.0 / times[i]);
+            float* score = scores_.get() + static_cast<std::ptrdiff_t>(i) * stage_.hinges.padded;
+            for (int p = 0; p < stage_.vote.n_scores; ++p) score[p] *= part;
+        }
+    }
+
     double factor_of(int i) const noexcept { return places_[i] == kInCore ? 1.0 : stage_.rim_factor; }
 
     // Rows outside stay open, those on the rim take more caution.
@@ -189,16 +200,36 @@ StageOutcome over_hinges(const HingeStage& stage, const HotTable& hot, const Row
         rows, n_threads, [&](std::optional<HingeWalker>& walker) { walker.emplace(stage, hot, rows); }, visit);
 }
 
+// Rows whose places on the map are held at a time.
+constexpr std::int64_t kRowsAtATime = 8192;
+
+StageOutcome plain_labels(const HingeStage& stage, const HotTable& hot, const RowSource& rows, double caution,
+                          int n_threads, std::int32_t* labels, const double* times) {
+    return over_blocks<HingeWalker>(
+        rows, n_threads, [&](std::optional<HingeWalker>& walker) { walker.emplace(stage, hot, rows); },
+        [&](HingeWalker& walker, std::int64_t first, int n) {
+            walker.find_labels(n, caution, labels + first, times == nullptr ? nullptr : times + first);
+            walker.outcome.settled += n - std::count(labels + first, labels + first + n, kUndecided);
+        });
+}
+
 }  // namespace
 
 StageOutcome hinge_labels(const HingeStage& stage, const HotTable& hot, const RowSource& rows, double caution,
                           int n_threads, std::int32_t* labels) {
-    return over_blocks<HingeWalker>(
-        rows, n_threads, [&](std::optional<HingeWalker>& walker) { walker.emplace(stage, hot, rows); },
-        [&](HingeWalker& walker, std::int64_t first, int n) {
-            walker.find_labels(n, caution, labels + first);
-            walker.outcome.settled += n - std::count(labels + first, labels + first + n, kUndecided);
-        });
+    if (stage.map == nullptr || !(caution > 0.0))
+        return plain_labels(stage, hot, rows, caution, n_threads, labels, nullptr);
+    std::vector<double> times(static_cast<std::size_t>(std::min(rows.n_rows, kRowsAtATime)));
+    StageOutcome total;
+    for (std::int64_t first = 0; first < rows.n_rows; first += kRowsAtATime) {
+        const RowSource part = rows_from(rows, first, std::min(kRowsAtATime, rows.n_rows - first));
+        StageOutcome outcome = stage.map->errors(part, n_threads, times.data());
+        if (outcome.bad_row < 0)
+            outcome = plain_labels(stage, hot, part, caution, n_threads, labels + first, times.data());
+        if (outcome.bad_row >= 0) return {total.settled, first + outcome.bad_row, outcome.fault};
+        total.settled += outcome.settled;
+    }
+    return total;
 }
 
 StageOutcome hinge_scores(const HingeStage& stage, const HotTable& hot, const RowSource& rows, int n_threads,

@@ -1,9 +1,10 @@
-// Hinging hyperplanes as the first stage of a cascade: labels of the rows they are sure about, scores with error
+// Hinging hyperplanes, or bumps, as a stage of a cascade: labels of the rows they are sure about, scores with error
 // scales.
 #pragma once
 
 #include <cstdint>
 
+#include "cascade_parts.hpp"
 #include "hot.hpp"
 #include "machine.hpp"
 #include "row_packer.hpp"
@@ -18,8 +19,9 @@ struct HingeStage {
     bool shifted = false;           // whether one of them is not zero; CSR rows are then made dense
     const double* error = nullptr;  // [n_scores], error scales; a distilled stage reads the first
     bool guarded = false;
-    PackedGuard guard;        // rows outside are open: undecided at every caution, their errors infinite
-    double rim_factor = 1.0;  // error scales of rows on the rim count so many times
+    PackedGuard guard;              // rows outside are open: undecided at every caution, their errors infinite
+    double rim_factor = 1.0;        // error scales of rows on the rim count so many times
+    const ErrorMap* map = nullptr;  // says how many times a row's error scales count; null: once. Not beside a guard
 };
 
 // labels[row]: the label where |score| exceeds `caution` times its error scale for every score that can change it, else

@@ -33,7 +33,8 @@ struct HingePass {
     std::ptrdiff_t before_stride;
     float* to;  // [n_rows][to_stride]; with mix one vector a row
     std::ptrdiff_t to_stride;
-    const float* mix;  // null: columns are stored
+    const float* mix;        // null: columns are stored
+    const float* row_const;  // [n_rows], taken off the exponents of bumps; null: hinges
 };
 
 // What the columns of rows start from: the bias, and scores from what they were.
@@ -62,9 +63,9 @@ template <int kRows, int kVectors>
 }
 
 // Columns from their sums: stored, or mixed into one vector of partial sums.
-template <int kRows, int kVectors>
-[[gnu::always_inline]] inline void finish_sums(const HingePass& pass, int row, int column,
-                                               const VecF (&sum)[kRows][kVectors]) {
+template <int kRows, int kVectors, class Shape>
+[[gnu::always_inline]] inline void finish_shaped(const HingePass& pass, int row, int column,
+                                                 const VecF (&sum)[kRows][kVectors], Shape shape) {
     const std::ptrdiff_t stride = pass.to_stride;
     float* to = pass.to + row * stride;
     VecF floor[kVectors], mix[kVectors];
@@ -76,7 +77,7 @@ template <int kRows, int kVectors>
         for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 6
             for (int v = 0; v < kVectors; ++v)
-                store(to + r * stride + v * kLanes<float>, vmax(floor[v], sum[r][v]));  // in this order NaN stays NaN
+                store(to + r * stride + v * kLanes<float>, shape(floor[v], sum[r][v], r));
         return;
     }
 #pragma GCC unroll 6
@@ -86,8 +87,21 @@ template <int kRows, int kVectors>
     for (int r = 0; r < kRows; ++r) {
         VecF mixed = first ? VecF{} : load(to + r * stride);
 #pragma GCC unroll 6
-        for (int v = 0; v < kVectors; ++v) mixed = fmadd(vmax(floor[v], sum[r][v]), mix[v], mixed);
+        for (int v = 0; v < kVectors; ++v) mixed = fmadd(shape(floor[v], sum[r][v], r), mix[v], mixed);
         store(to + r * stride, mixed);
+    }
+}
+
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void finish_sums(const HingePass& pass, int row, int column,
+                                               const VecF (&sum)[kRows][kVectors]) {
+    if (pass.row_const == nullptr) {
+        // In this order NaN stays NaN.
+        finish_shaped(pass, row, column, sum, [](VecF floor, VecF value, int) { return vmax(floor, value); });
+    } else {
+        const float* row_const = pass.row_const + row;
+        finish_shaped(pass, row, column, sum,
+                      [=](VecF, VecF value, int r) { return exp2_clamped(value - broadcast(row_const[r])); });
     }
 }
 
@@ -172,8 +186,60 @@ inline void hinge_pass(const HingePass& pass) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+// x - x is 0 for finite x and NaN otherwise: a score that is no finite number decides nothing.
+inline void refuse_infinite(const Hinges& hinges, int n_rows, float* scores) noexcept {
+    for (int i = 0; i < n_rows; ++i, scores += hinges.padded)
+        for (int p = 0; p < hinges.n_scores; p += kLanes<float>) {
+            const VecF score = load(scores + p);
+            store(scores + p, score + (score - score));
+        }
+}
+
+// factor |x|^2 of every row. A feature has its place among the partial sums, so that zeros may be left out.
+inline void square_norms(const TreeRows& rows, int d, float factor, float* out) noexcept {
+    for (int i = 0; i < rows.n; ++i) {
+        float part[kTreeLanes] = {};
+        const auto add = [&](int lane, float x) { part[lane] = part[lane] + x * x; };
+        if (rows.stored != nullptr) {
+            for (int k = rows.start[i]; k < rows.start[i + 1]; ++k)
+                add(rows.stored[k].feature % kTreeLanes, rows.stored[k].value);
+        } else {
+            const float* x = rows.dense + static_cast<std::ptrdiff_t>(i) * d;
+            int k = 0;
+            for (; k + kTreeLanes <= d; k += kTreeLanes)
+                for (int lane = 0; lane < kTreeLanes; ++lane) add(lane, x[k + lane]);
+            for (int lane = 0; k + lane < d; ++lane) add(lane, x[k + lane]);
+        }
+        for (int half = kTreeLanes / 2; half > 0; half /= 2)
+            for (int lane = 0; lane < half; ++lane) part[lane] = part[lane] + part[lane + half];
+        out[i] = factor * part[0];
+    }
+}
+
+// The same for bumps. A row far from all of them has the scores of none, even where |x|^2 is too large for a float.
+inline void evaluate_bumps(const Hinges& bumps, const TreeRows& rows, float* scratch, float* scores) noexcept {
+    const HingeLayer& layer = bumps.layers[0];
+    const bool single = bumps.n_scores == 1;
+    const std::ptrdiff_t stride = single ? kLanes<float> : layer.width;
+    float* const row_const = scratch + rows.n * stride;
+    square_norms(rows, bumps.d, bumps.row_weight, row_const);
+    hinge_pass({layer, rows.n, 0, rows.stored != nullptr ? nullptr : rows.dense, bumps.d, rows, nullptr, 0, scratch,
+                stride, single ? bumps.mix : nullptr, row_const});
+    if (single) {
+        for (int i = 0; i < rows.n; ++i) {
+            const float score = mixed_sum(scratch + i * kLanes<float>) + bumps.intercept;
+            scores[i] = score + (score - score);
+        }
+        return;
+    }
+    hinge_pass({bumps.last, rows.n, bumps.n_scores, scratch, stride, rows, nullptr, 0, scores, bumps.padded, nullptr,
+                nullptr});
+    refuse_infinite(bumps, rows.n, scores);
+}
+
 // scores[row][padded], NaN where a number on the way was too large for a float. scratch: the columns of all layers.
 inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* scratch, float* scores) noexcept {
+    if (hinges.bumps) return evaluate_bumps(hinges, rows, scratch, scores);
     const bool stored = rows.stored != nullptr;
     const float *inputs = stored ? nullptr : rows.dense, *before = nullptr;
     std::ptrdiff_t input_stride = hinges.d, before_stride = 0;
@@ -182,13 +248,12 @@ inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* s
         const bool mixes = hinges.n_scores == 1 && l == hinges.n_layers - 1;
         const std::ptrdiff_t stride = mixes ? kLanes<float> : layer.width;
         hinge_pass({layer, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scratch, stride,
-                    mixes ? hinges.mix : nullptr});
+                    mixes ? hinges.mix : nullptr, nullptr});
         before = scratch;
         before_stride = input_stride = stride;
         inputs = scratch + hinges.n_scores;
         scratch += rows.n * stride;
     }
-    // x - x is 0 for finite x and NaN otherwise: a score that is no finite number decides nothing.
     if (hinges.n_scores == 1) {
         for (int i = 0; i < rows.n; ++i) {
             const float score = mixed_sum(before + i * kLanes<float>);
@@ -197,12 +262,8 @@ inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* s
         return;
     }
     hinge_pass({hinges.last, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scores,
-                hinges.padded, nullptr});
-    for (int i = 0; i < rows.n; ++i, scores += hinges.padded)
-        for (int p = 0; p < hinges.n_scores; p += kLanes<float>) {
-            const VecF score = load(scores + p);
-            store(scores + p, score + (score - score));
-        }
+                hinges.padded, nullptr, nullptr});
+    refuse_infinite(hinges, rows.n, scores);
 }
 
 }  // namespace

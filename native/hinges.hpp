@@ -6,6 +6,10 @@
 //   second layer  score_p += sum over the hinges before it         hinge_h = max(0, sum over the hinges before it +
 //   c_h) at the end    score_p += sum over the last layer's hinges
 // A score is a column like any other, only without a floor.
+//
+// Bumps are the same with another shape: a reduced set, whose columns are the kernel values of a few vectors,
+//   bump_h = 2^(w_h.x + c_h - row_weight |x|^2)      score_p = intercept_p + sum over the bumps
+// in one layer, without a linear part.
 #pragma once
 
 #include "tree.hpp"
@@ -33,6 +37,9 @@ struct Hinges {
     // score's own. Several: one more layer, without hinges.
     const float* mix = nullptr;  // [width of the last layer]
     HingeLayer last;
+    bool bumps = false;
+    float row_weight = 0.0f;  // of bumps
+    float intercept = 0.0f;   // of bumps with a single score; of several it is the bias of `last`
 };
 
 }  // namespace svelto

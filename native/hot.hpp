@@ -102,7 +102,7 @@ struct HotTable {
     int (*peel_chain)(const Chains&, int first, int last, const TreeRows&, const float* columns, std::int32_t* list,
                       int n, const ChainAnswers&) noexcept;
     void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
-    // Hinging hyperplanes; scratch: a block of rows by the widths of all layers. scores: [n][padded].
+    // Hinging hyperplanes and bumps; scratch: the rows by the widths of all layers and one. scores: [n][padded].
     void (*evaluate_hinges)(const Hinges&, const TreeRows&, float* scratch, float* scores) noexcept;
     // Where rows are by the stage's guard (Place).
     void (*place_rows)(const PackedGuard&, const TreeRows&, std::uint8_t* places) noexcept;

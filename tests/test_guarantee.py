@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
-from scipy.stats import binom
+from scipy.stats import binom, poisson
 
 from svelto.guarantee import (
     LADDER,
@@ -19,6 +19,7 @@ from svelto.guarantee import (
     certify,
     choose,
     disagreement_bound,
+    expected_to_pass,
     rows_needed,
     settled_wrong,
     widened,
@@ -93,6 +94,13 @@ def test_rows_needed_is_the_smallest_number(rate, confidence):
     if n > 1:
         assert allowed(n + 1, rate, confidence) >= 0
         assert allowed(n - 2, rate, confidence) == -1
+
+
+@pytest.mark.parametrize("n_allowed", [0, 1, 5, 60])
+@pytest.mark.parametrize("probability", [0.5, 0.8, 0.95])
+def test_what_is_expected_passes_as_often_as_it_says(n_allowed, probability):
+    expected = expected_to_pass(n_allowed, probability)
+    assert poisson.cdf(n_allowed, expected) == pytest.approx(probability)
 
 
 def test_allowed_is_the_largest_number():

@@ -16,7 +16,8 @@ from sklearn.svm import SVC, SVR, OneClassSVM
 import svelto
 from svelto._inputs import Query
 from svelto.engines.exact import build_exact
-from svelto.engines.hinges import READ_COST, ROW_COST, VOTE_COST, HingeOptions, HingeStage, build_hinges
+from svelto.engines.hinges import HingeOptions, HingeStage, build_hinges
+from svelto.engines.stage_costs import READ_COST, ROW_COST, VOTE_COST
 from svelto.oracle import Neighbourhoods
 from svelto.voting import pairs, votes
 
@@ -175,7 +176,7 @@ def test_scalers_in_front(scaler):
 
 def test_the_same_seed_gives_the_same_predictor():
     svc = SVC().fit(X, Y)
-    one, again = (svelto.accelerate(svc, X, **FAST) for _ in range(2))
+    one, again = (svelto.accelerate(svc, X, next_stage=None, **FAST) for _ in range(2))
     assert_array_equal(stage_of(one).hinges.weights[0], stage_of(again).hinges.weights[0])
     assert one._engine.thresholds == again._engine.thresholds
 

@@ -13,6 +13,7 @@ import svelto
 from machines import random_machine
 from svelto import stage_search
 from svelto.engines.hinges import HingeOptions
+from svelto.engines.reduced_stage import ReducedSetOptions
 from svelto.guarantee import StageTrace, settled_wrong
 
 N = 4000
@@ -30,6 +31,9 @@ class Stage:
 
     def operations(self):
         return self.cost
+
+    def without_map(self):
+        return replace(self, answers="plain", cost=0.8 * self.cost)
 
 
 class Calibrator:
@@ -56,17 +60,19 @@ class Calibrator:
         return thresholds
 
 
-def chosen(world, machine=None, options=None, exact_cost=10_000.0):
+def chosen(world, machine=None, options=None, exact_cost=10_000.0, next_stage=None, reduced=None):
     """Stages that are found in a world that gives (cost, open share) for a size and what hinges learn."""
     asked = []
 
     def build(options):
+        if isinstance(options, ReducedSetOptions):
+            return Stage(options.n_basis, "mapped", *reduced[options.n_basis], name="reduced_set")
         size = 1 << (options.n_hinges + 15).bit_length() - 1  # they fill vectors, so their number is a little smaller
         asked.append((size, options.answers))
         return Stage(options.n_hinges, options.answers, *world(size, options.answers))
 
     calibrator = Calibrator(machine or random_machine(n_sv=50, d=3), exact_cost)
-    stages, thresholds = stage_search.find_stages(calibrator, options or HingeOptions(), None, build)
+    stages, thresholds = stage_search.find_stages(calibrator, options or HingeOptions(), next_stage, build)
     return stages, thresholds, asked
 
 
@@ -93,7 +99,7 @@ def test_small_hinges_stand_before_large_ones():
 
 def growing(size, _):
     """Every doubling leaves fewer rows open, and none pays for all rows but the first."""
-    return {16: (20.0, 0.3), 32: (40.0, 0.1), 64: (800.0, 0.09), 512: (900.0, 0.04), 1024: (1800.0, 0.01)}[size]
+    return {16: (20.0, 0.3), 32: (40.0, 0.1), 64: (800.0, 0.09), 512: (400.0, 0.04), 1024: (1800.0, 0.01)}[size]
 
 
 def test_hinges_too_large_for_all_rows_stand_behind_others():
@@ -103,16 +109,10 @@ def test_hinges_too_large_for_all_rows_stand_behind_others():
     assert [s.name for s in stages] == ["small hinges", "more hinges", "hinges"]
     assert thresholds == [1.0, 1.0, 1.0]
     # Names differ: reports know stages by them.
-    four = [
-        stage.name
-        for stage in stage_search._with_last(
-            Calibrator(random_machine(n_sv=50, d=3)),
-            stage_search.Priced(stages, [Calibrator(None).traces(stage) for stage in stages], [1.0] * 3, 1.0),
-            stages[-1],
-            Calibrator(None).traces(stages[-1]),
-        ).stages
-    ]
-    assert len(set(four)) == 4
+    hinges = [Stage(size, "scores", 1.0, 0.0) for size in (15, 31, 511, 1023)]
+    four = stage_search._named(stage_search.Priced(hinges, [], [], 1.0)).stages
+    assert [s.n_hinges for s in four] == [15, 31, 511, 1023]
+    assert len({s.name for s in four}) == 4
     # The last size is tried only while the one before it pays.
     stages, _, asked = chosen(lambda size, _: growing(size, _) if size < 512 else (900.0, 0.099))
     assert [size for size, _ in asked] == [32, 64, 16, 512]
@@ -150,6 +150,65 @@ def test_a_number_of_hinges_is_the_only_size():
 def test_stages_that_do_not_pay_settle_nothing():
     _, thresholds, _ = chosen(lambda size, _: (size, 0.9), exact_cost=100.0)
     assert thresholds == [np.inf]
+
+
+def ended(world, reduced, n_sv=1000, next_stage="auto", **given):
+    """What is found where reduced sets cost this and leave this open, by their sizes."""
+    machine = given.pop("machine", None) or random_machine(n_sv=n_sv, d=3)
+    stages, _, asked = chosen(world, machine, next_stage=next_stage, reduced=reduced, **given)
+    return [(stage.name, stage.n_hinges, stage.answers) for stage in stages], [size for size, _ in asked]
+
+
+def test_in_front_of_a_reduced_set_less_has_to_be_settled():
+    """64 hinges are needed before the exact engine, and 16 before a reduced set: sequences are compared whole."""
+
+    def world(size, _):
+        return {16: (20.0, 0.3), 32: (90.0, 0.2), 64: (300.0, 0.01), 128: (700.0, 0.008)}[size]
+
+    found, asked = ended(world, None, next_stage=None)
+    assert found == [("small hinges", 15, "scores"), ("hinges", 63, "scores")]
+    assert asked == [32, 64, 128, 16]
+    found, _ = ended(world, {64: (100.0, 0.004), 192: (300.0, 0.001)})
+    assert found == [("hinges", 15, "scores"), ("reduced_set", 64, "plain")]
+    # The larger one where the smaller leaves too much.
+    found, _ = ended(world, {64: (100.0, 0.1), 192: (300.0, 0.001)})
+    assert found == [("hinges", 15, "scores"), ("reduced_set", 192, "plain")]
+    # One more stage must be worth it.
+    found, _ = ended(world, {64: (100.0, 0.3), 192: (3000.0, 0.0099)})
+    assert [name for name, *_ in found] == ["small hinges", "hinges"]
+
+
+def test_smaller_hinges_of_either_kind_are_tried_before_a_reduced_set():
+    machine = random_machine(n_sv=1000, d=3, n_classes=4)
+
+    def world(size, answers):
+        if answers == "scores":
+            return {64: (400.0, 0.02), 128: (900.0, 0.02), 32: (390.0, 0.05)}[size]
+        return {64: (100.0, 0.2), 32: (40.0, 0.21)}[size]
+
+    found, _ = ended(world, {64: (100.0, 0.001), 192: (200.0, 0.001)}, machine=machine)
+    assert found == [("hinges", 44, "classes"), ("reduced_set", 64, "plain")]
+
+
+def test_when_reduced_sets_are_tried():
+    def world(size, _):
+        return (10.0 * size, 0.05)
+
+    both, best = {64: (100.0, 0.0), 192: (90.0, 0.0)}, ("hinges", 15, "scores")
+    assert ended(world, both)[0] == [best, ("reduced_set", 192, "plain")]
+    assert ended(world, {64: both[64]}, n_sv=4 * 192)[0] == [best, ("reduced_set", 64, "plain")]  # no larger one
+    assert ended(world, {}, n_sv=4 * 64)[0] == [best]
+    assert ended(lambda size, _: (size, 1e-4), {})[0] == [best]  # few rows are left: none is built
+    assert ended(lambda size, _: (size, 0.01), both, next_stage="reduced_set")[0][1:] == [("reduced_set", 192, "plain")]
+    assert ended(world, {50: (1.0, 0.0)}, n_sv=50, next_stage="reduced_set")[0][1:] == [("reduced_set", 50, "plain")]
+
+
+def test_two_sizes_of_hinges_before_a_reduced_set():
+    def world(size, _):
+        return {16: (5.0, 0.2), 32: (50.0, 0.1), 64: (150.0, 0.02)}.get(size, (9000.0, 0.0))
+
+    found, _ = ended(world, {64: (1500.0, 0.001), 192: (3000.0, 0.0)})
+    assert found == [("small hinges", 15, "scores"), ("hinges", 63, "scores"), ("reduced_set", 64, "plain")]
 
 
 def test_three_stages_keep_the_promise():

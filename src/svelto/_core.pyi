@@ -484,8 +484,15 @@ class ChainStage:
 #                            several: (n_hinges[-1], width(n_scores))
 #   shift                    float64 (d,), taken off every row; CSR rows are fast only where it is zero
 #   error                    float64 (n_scores,), not negative
+# With n_bumps the columns are 2^(x @ weights_0 + bias_0 - row_weight |x|^2), there is one layer without columns of
+# scores, and neither n_layers nor n_hinges:
+#   weights_0, bias_0        float32 (d, width(n_bumps)), (width,)
+#   row_weight               not negative
+#   mix                      float32; one score: (width(n_bumps),), several: (n_bumps, width(n_scores))
+#   intercept                float32; one score: (1,), several: (width(n_scores),)
+# errors: a map of how many times a row's error scales count, for labels; scores_* give them counted once.
 class HingeStage(LabelStage):
-    def __init__(self, fields: dict[str, Any], level: str) -> None: ...
+    def __init__(self, fields: dict[str, Any], level: str, errors: ErrorMap | None = None) -> None: ...
     def labels_dense(
         self, X: NDArray[Any], out: NDArray[np.int32], caution: float, scale: bool, n_threads: int
     ) -> StageOutcome: ...

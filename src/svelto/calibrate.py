@@ -15,13 +15,14 @@ from svelto.calibration_rows import CalibrationRows
 from svelto.cascade import answers_by_class, settled_labels
 from svelto.engines.exact import ExactEngine, ValueEngine
 from svelto.engines.packing import RULE_CODES, breaks_ties
-from svelto.feature_blocks import features_read
+from svelto.engines.stage_costs import whole_sum_cost
 from svelto.guarantee import (
     Certificate,
     StageTrace,
     allowed,
     certify,
     choose,
+    expected_to_pass,
     rows_needed,
     settled_wrong,
     widened,
@@ -37,6 +38,8 @@ WIDEN: Final = 1.5
 CAREFUL: Final = 3.0
 # Rows that reach the exact engine are close calls: about a third of them take its float64 tier too.
 EXACT_FACTOR: Final = 2.0
+# Thresholds are chosen so that the check will pass with about this probability.
+PASSING: Final = 0.8
 # Thresholds that a multi-class row is tried at.
 GRID: Final = np.concatenate([[0.0], np.geomspace(1e-2, 1e3, 61)])
 
@@ -128,7 +131,7 @@ class Calibrator:
         # In the unit of `Stage.operations`: multiply-adds, or kernel values where those are all that counts.
         self.exact_cost = float(machine.n_sv)
         if machine.kernel.has_native_code:
-            self.exact_cost *= EXACT_FACTOR * (features_read(rows.check) + 16.0 + machine.dual_coef.shape[0])
+            self.exact_cost = EXACT_FACTOR * whole_sum_cost(machine, rows.check)
         self._truth = {}
         self._guarded: dict[str, Any] = {}
         for name, X in (("choose", rows.choose), ("check", rows.check)):
@@ -157,12 +160,21 @@ class Calibrator:
     def choose(self, traces: list[dict[str, StageTrace]]) -> tuple[list[float], float]:
         """Thresholds of a sequence of stages, and the expected cost of a row."""
         choosing = [t["choose"] for t in traces]
-        n_allowed = allowed(len(choosing[0].wrong), 1.0 - self.agreement, self.confidence)
-        thresholds = choose(choosing, 0 if self.few else max(n_allowed, 0), self.exact_cost)
-        thresholds = [max(t, CAREFUL if self.few else LEAST_THRESHOLD) for t in thresholds]
-        if self.rows.source == "stand-ins":
-            thresholds = widened(thresholds, WIDEN)
-        _, reach = settled_wrong(choosing, thresholds)
+        n_choose, n_check, rate = len(choosing[0].wrong), n_rows_of(self.rows.check), 1.0 - self.agreement
+        budget = 0 if self.few else max(allowed(n_choose, rate, self.confidence), 0)
+        # Where there are few rows to check on, a rate that many rows would show is likely to fail there. All thresholds
+        # would then retreat together, which costs more than choosing each with that in mind.
+        n_passing = expected_to_pass(max(allowed(n_check, rate, self.confidence), 0), PASSING) * n_choose / n_check
+        while True:
+            thresholds = [
+                max(t, CAREFUL if self.few else LEAST_THRESHOLD) for t in choose(choosing, budget, self.exact_cost)
+            ]
+            if self.rows.source == "stand-ins":
+                thresholds = widened(thresholds, WIDEN)
+            n_wrong, reach = settled_wrong(choosing, thresholds)
+            if budget == 0 or n_wrong <= n_passing:
+                break
+            budget = 2 * budget // 3
         cost = sum(share * trace.cost for share, trace in zip(reach, choosing, strict=False))
         return thresholds, cost + reach[-1] * self.exact_cost
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.stats import beta
+from scipy.stats import beta, gamma
 
 from svelto._typing import FloatArray
 
@@ -60,6 +60,17 @@ def allowed(n_rows: int, rate: float, confidence: float) -> int:
         else:
             high = middle
     return low
+
+
+def expected_to_pass(n_allowed: int, probability: float) -> float:
+    """Largest expected number of disagreements at which at most `n_allowed` happen with this probability (Poisson).
+
+    Examples
+    --------
+    >>> round(expected_to_pass(0, 0.8), 3)
+    0.223
+    """
+    return float(gamma.ppf(1.0 - probability, n_allowed + 1))
 
 
 @dataclass(frozen=True)

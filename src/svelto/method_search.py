@@ -30,9 +30,8 @@ from svelto.cascade import Cascade
 from svelto.engine_reports import cascade_report, exact_report
 from svelto.engines.bounded import build_bounded, check_bounded
 from svelto.engines.exact import build_exact
-from svelto.engines.hinges import ROW_COST
 from svelto.engines.reduced_stage import ReducedSetOptions
-from svelto.feature_blocks import features_read
+from svelto.engines.stage_costs import ROW_COST, whole_sum_cost
 from svelto.given_rows import UnfitRowsError, read_rows
 from svelto.guarantee import rows_needed
 from svelto.machine import KernelMachine
@@ -139,7 +138,7 @@ class Search:
         machine = self.machine
         if not machine.kernel.has_native_code:
             return False
-        return bool(machine.n_sv * (features_read(rows) + 16.0 + machine.dual_coef.shape[0]) < ROW_COST)
+        return bool(whole_sum_cost(machine, rows) < ROW_COST)
 
     def _calibrate(self, workshop: Workshop, given: Rows | None) -> bool:
         """Find calibration rows; where these could show nothing, say why."""

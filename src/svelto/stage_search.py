@@ -4,38 +4,44 @@ The expected cost of a sequence is what its stages and the exact engine behind t
 that reaches it, with thresholds that are chosen jointly (`guarantee.choose`). Candidates of a method come in several
 sizes where the size is left open. Hinges grow while that pays; sizes of them may follow each other, the small ones for
 most rows and the large ones for those that are left, some too large for all rows; and a reduced set may stand behind
-hinges or a tree.
+hinges or a tree. What stands behind decides how much those in front have to settle, so sequences are compared whole.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from svelto.calibrate import EXACT_FACTOR, Calibrator
 from svelto.engines.hinges import LAST_SIZES, HingeOptions, whole_vectors
 from svelto.engines.hinges import SIZES as HINGES
-from svelto.engines.reduced_stage import SIZES, ReducedSetOptions
+from svelto.engines.reduced_stage import LARGE_SIZE, SIZES, ReducedSetOptions
 from svelto.engines.sv_tree import SVTreeOptions
 from svelto.engines.taylor_tree import TreeOptions
 from svelto.guarantee import Certificate, StageTrace, settled_wrong
 from svelto.machine import KernelMachine
 
-# A second stage is tried where the machine has this many times its vectors, and kept where it lowers the cost to this.
+# A reduced set is tried behind other stages where the machine has this many times its vectors.
 LEAST_REDUCTION: Final = 4
-NEXT_SIZE: Final = 192
-WORTH: Final = 0.9
-# ... and tried only where rows that are sent on make up this share of the cost.
+# ... and only where rows that are sent on make up this share of the cost.
 OPEN_SHARE: Final = 0.2
-# Hinges too large for all rows are tried behind others where the exact engine's rows make up this share of the cost,
-# and where they have no more weights than this: more take long to train, and leave the fast caches.
-LAST_SHARE: Final = 0.5
+# One more stage has to lower the cost to this: rows that are sent on are copied, and thresholds share the errors.
+WORTH: Final = 0.9
+# What ends a sequence of two sizes of hinges is one of so many that are best behind one size.
+BEST_ENDS: Final = 2
+# Large reduced sets, and hinges too large for all rows, are tried behind others where the exact engine's rows make up
+# this share of the cost; such hinges with no more weights than this, as more take long to train and leave the fast
+# caches.
+LAST_SHARE: Final = 0.4
 LAST_WEIGHTS: Final = 65_536
 # Size of hinges that the search starts from, for two classes or values, and for more.
 FIRST_SIZE: Final = 32
 FIRST_OF_MANY: Final = 64
+# Hinges of a sequence, the last apart: work and reports know stages by their names.
+NAMES: Final = ("small hinges", "more hinges", "still more hinges")
 
 Options: TypeAlias = TreeOptions | ReducedSetOptions | SVTreeOptions | HingeOptions
 Build: TypeAlias = Callable[[Any], Any]
@@ -79,102 +85,218 @@ def cheapest_stages(
 
     All thresholds are infinite where the exact engine alone is cheaper. The rows to check on are not looked at.
     """
-    machine = calibrator.machine
-    behind = behind or ReducedSetOptions(n_basis=min(NEXT_SIZE, machine.n_sv))
-    best = _cheapest_hinges(calibrator, options, build) if isinstance(options, HingeOptions) else None
-    if best is None:
-        best = min((_priced(calibrator, [stage]) for stage in _sizes(options, machine, build)), key=_cost)
-    useful = machine.kernel.name != "linear" and machine.n_sv > LEAST_REDUCTION * NEXT_SIZE
-    open_cost = best.cost - best.stages[0].operations()
-    if next_stage == "reduced_set" or (next_stage == "auto" and useful and open_cost > OPEN_SHARE * best.cost):
-        second = build(behind)
-        longer = min((_followed(calibrator, best, after) for after in (second, second.without_map())), key=_cost)
-        if next_stage == "reduced_set" or longer.cost < WORTH * best.cost:
-            best = longer
+    prices = _Prices(calibrator)
+    ends = _Ends(calibrator.machine, next_stage, build, behind)
+    if isinstance(options, HingeOptions):
+        best = _HingeSearch(prices, options, build).run(ends)
+    elif isinstance(options, ReducedSetOptions):
+        best = _cheapest_sum(prices, options, build)
+    else:
+        best = alone = prices([build(options)])
+        for found in ends.tried(alone):
+            ended = [prices([*alone.stages, *end]) for end in found]
+            best = _best(ended if ends.forced else [alone, *ended])
+            if prices.exact_share(best) < LAST_SHARE:
+                break
     if best.cost > calibrator.exact_cost / EXACT_FACTOR:
         # What the stages settle does not pay for asking them: the exact engine alone is faster.
         best = best._replace(thresholds=[math.inf] * len(best.stages))
     return best
 
 
-def _cost(priced: Priced) -> float:
-    return priced.cost
+class _Prices:
+    """Prices of sequences. What a stage does with the calibration rows is looked at once."""
+
+    def __init__(self, calibrator: Calibrator) -> None:
+        self.calibrator = calibrator
+        self._known: dict[int, tuple[Any, dict[str, StageTrace]]] = {}
+
+    def __call__(self, stages: list[Any]) -> Priced:
+        traces = [self._traces(stage) for stage in stages]
+        return Priced(stages, traces, *self.calibrator.choose(traces))
+
+    def exact_share(self, priced: Priced) -> float:
+        """Share of the exact engine's rows in the cost."""
+        return priced.left * self.calibrator.exact_cost / priced.cost
+
+    def _traces(self, stage: Any) -> dict[str, StageTrace]:
+        if id(stage) not in self._known:
+            self._known[id(stage)] = stage, self.calibrator.traces(stage)
+        return self._known[id(stage)][1]
 
 
-def _priced(calibrator: Calibrator, stages: list[Any], known: list[dict[str, StageTrace]] | None = None) -> Priced:
-    traces = known or [calibrator.traces(stage) for stage in stages]
-    return Priced(stages, traces, *calibrator.choose(traces))
+def _best(sequences: Iterable[Priced]) -> Priced:
+    """The cheapest, where every stage has to be worth it."""
+    return min(sequences, key=lambda one: one.cost / WORTH ** len(one.stages))
 
 
-def _followed(calibrator: Calibrator, before: Priced, stage: Any) -> Priced:
-    """A sequence with one more stage."""
-    return _priced(calibrator, [*before.stages, stage], [*before.traces, calibrator.traces(stage)])
+def _cheapest_sum(prices: _Prices, options: ReducedSetOptions, build: Build) -> Priced:
+    """A reduced set; of several sizes where the size is left open."""
 
+    def tried(size: Any) -> list[Priced]:
+        stage = build(replace(options, n_basis=size))
+        return [prices([stage]), prices([stage.without_map()])]
 
-def _sizes(options: Options, machine: KernelMachine, build: Build) -> list[Any]:
-    """Stages to choose from: of several sizes where the size of a reduced set is left open."""
-    if not isinstance(options, ReducedSetOptions):
-        return [build(options)]
-    sizes = [size for size in SIZES if size == SIZES[0] or size < machine.n_sv]
-    tried = [build(replace(options, n_basis=size)) for size in sizes] if options.n_basis == "auto" else [build(options)]
-    return tried + [stage.without_map() for stage in tried]
-
-
-def _cheapest_hinges(calibrator: Calibrator, options: HingeOptions, build: Build) -> Priced:
-    """Hinges of one size, or small ones before large ones.
-
-    What the hinges of a machine of several classes learn is decided at the first size. Sizes are doubled while that
-    lowers the cost, else halved while that does. Where most of the cost is still the exact engine's, larger ones are
-    tried for what the others leave open, and doubled while that pays.
-    """
-    machine = calibrator.machine
-    many = machine.task == "classification" and machine.n_classes > 2
-    kinds: tuple[Literal["scores", "classes"], ...] = ("scores", "classes") if many else ("scores",)
-    first = HINGES.index(FIRST_OF_MANY if many else FIRST_SIZE)
-
-    n_outputs = {"scores": machine.n_scores, "classes": machine.n_classes}
-
-    def hinges(answers: Any, size: int) -> Any:
-        n_hinges = whole_vectors(size, n_outputs[answers]) if options.n_hinges == "auto" else options.n_hinges
-        return build(replace(options, n_hinges=n_hinges, answers=answers))
-
-    def priced(answers: Any, place: int) -> Priced:
-        return _priced(calibrator, [hinges(answers, HINGES[place])])
-
-    start = {kind: priced(kind, first) for kind in (kinds if options.answers == "auto" else (options.answers,))}
-    answers, best = min(start.items(), key=lambda item: item[1].cost)
-    if options.n_hinges != "auto":
-        return best
-    tried = {first: best}
-    for places in (range(first + 1, len(HINGES)), range(first - 1, -1, -1)):
-        for place in places:
-            tried[place] = priced(answers, place)
-            if tried[place].cost >= best.cost:
-                break
-            best = tried[place]
-    small_first = [tried[place] for place in sorted(tried)]
-    for i, small in enumerate(small_first):
-        for large in small_first[i + 1 :]:
-            stages = [replace(small.stages[0], name="small hinges"), large.stages[0]]
-            both = _priced(calibrator, stages, [*small.traces, *large.traces])
-            if both.cost < WORTH * best.cost:
-                best = both
-    width = machine.support_vectors.shape[1] + n_outputs[answers]
-    for size in LAST_SIZES:
-        paid = best.cost <= calibrator.exact_cost / EXACT_FACTOR and size * width <= LAST_WEIGHTS
-        if not paid or best.left * calibrator.exact_cost < LAST_SHARE * best.cost:
-            break
-        last = hinges(answers, size)
-        traces = calibrator.traces(last)
-        longer = min((_with_last(calibrator, one, last, traces) for one in (best, *small_first)), key=_cost)
-        if longer.cost >= WORTH * best.cost:
-            break
-        best = longer
+    n_sv = prices.calibrator.machine.n_sv
+    if options.n_basis != "auto":
+        return _best(tried(options.n_basis))
+    best = _best(one for size in SIZES if size == SIZES[0] or size < n_sv for one in tried(size))
+    if n_sv > LEAST_REDUCTION * LARGE_SIZE and prices.exact_share(best) >= LAST_SHARE:
+        best = _best([best, *tried(LARGE_SIZE)])
     return best
 
 
-def _with_last(calibrator: Calibrator, before: Priced, last: Any, traces: dict[str, StageTrace]) -> Priced:
-    """Hinges with larger ones behind them."""
-    names = ("small hinges", "more hinges", "still more hinges")  # work and reports know stages by their names
-    small = [replace(stage, name=name) for stage, name in zip(before.stages, names, strict=False)]
-    return _priced(calibrator, [*small, last], [*before.traces, traces])
+class _Ends:
+    """Reduced sets that may end a sequence.
+
+    Parameters
+    ----------
+    machine : KernelMachine
+        The machine.
+    next_stage : {"auto", "reduced_set", None}
+        Whether there shall be one.
+    build : callable
+        Builds a stage.
+    behind : ReducedSetOptions, optional
+        The only one.
+    """
+
+    def __init__(
+        self, machine: KernelMachine, next_stage: str | None, build: Build, behind: ReducedSetOptions | None
+    ) -> None:
+        self.build = build
+        self.forced = next_stage == "reduced_set"
+        serves = next_stage is not None and (self.forced or machine.kernel.name != "linear")
+        self.sizes = [n for n in (*SIZES, LARGE_SIZE) if serves and machine.n_sv > LEAST_REDUCTION * n]
+        if self.forced and not self.sizes:
+            self.sizes = [min(SIZES[0], machine.n_sv)]
+        self.behind = behind if self.sizes else None
+
+    def tried(self, best: Priced) -> Iterator[list[list[Any]]]:
+        """Those to try behind stages that cost this; then a larger one as well, for those who need it."""
+        open_cost = best.cost - best.stages[0].operations()
+        if not self.forced and not open_cost > OPEN_SHARE * best.cost:
+            return
+        if self.behind is not None:
+            yield self._built([self.behind])
+            return
+        small = self._built([ReducedSetOptions(n_basis=n) for n in self.sizes if n != LARGE_SIZE])
+        if small:
+            yield small
+        if LARGE_SIZE in self.sizes:
+            yield [*small, *self._built([ReducedSetOptions(n_basis=LARGE_SIZE)])]
+
+    def _built(self, options: list[ReducedSetOptions]) -> list[list[Any]]:
+        built = [self.build(one) for one in options]
+        return [[stage] for one in built for stage in (one, one.without_map())]
+
+
+class _HingeSearch:
+    """Hinges of one size, or small ones before large ones, and what ends the sequence.
+
+    What the hinges of a machine of several classes learn is decided at the first size. Sizes are doubled while that
+    lowers the cost, else halved while that does. Where a reduced set may end the sequence, less has to be settled in
+    front of it: smaller hinges are tried then, of either kind. Where most of the cost is still the exact engine's,
+    larger ones are tried for what the others leave open, and doubled while that pays.
+    """
+
+    def __init__(self, prices: _Prices, options: HingeOptions, build: Build) -> None:
+        self.prices, self.options, self.build = prices, options, build
+        machine = prices.calibrator.machine
+        self.many = machine.task == "classification" and machine.n_classes > 2
+        self.first = HINGES.index(FIRST_OF_MANY if self.many else FIRST_SIZE)
+        self.n_outputs = {"scores": machine.n_scores, "classes": machine.n_classes}
+        self.width = machine.support_vectors.shape[1]
+        self.tried: dict[tuple[str, int], Any] = {}
+
+    def run(self, ends: _Ends) -> Priced:
+        """The cheapest sequence, with its stages named."""
+        kinds: tuple[Literal["scores", "classes"], ...] = ("scores", "classes") if self.many else ("scores",)
+        if self.options.answers != "auto":
+            kinds = (self.options.answers,)
+        sizes = HINGES if self.options.n_hinges == "auto" else (HINGES[self.first],)
+        start = {kind: self.alone(kind, HINGES[self.first]) for kind in kinds}
+        answers, best = min(start.items(), key=lambda item: item[1].cost)
+        if len(sizes) > 1:
+            best = self.grown(answers, best)
+            best = _best([best, *(self.prices(pair) for pair in self.pairs())])
+        useful: list[list[Any]] = []
+        for found in ends.tried(best):
+            best, useful = self.ended([] if ends.forced and not useful else [best], found, kinds, sizes)
+            if self.prices.exact_share(best) < LAST_SHARE:
+                break
+        if len(sizes) > 1:
+            best = self.with_last(answers, best, useful if ends.forced and useful else [[], *useful])
+        return _named(best)
+
+    def hinges(self, answers: Any, size: int) -> Any:
+        """Of a kind and a size; those of one size are the same again."""
+        if (answers, size) not in self.tried:
+            n_hinges = self.options.n_hinges
+            n_hinges = whole_vectors(size, self.n_outputs[answers]) if n_hinges == "auto" else n_hinges
+            self.tried[answers, size] = self.build(replace(self.options, n_hinges=n_hinges, answers=answers))
+        return self.tried[answers, size]
+
+    def alone(self, answers: Any, size: int) -> Priced:
+        """Hinges and the exact engine."""
+        return self.prices([self.hinges(answers, size)])
+
+    def grown(self, answers: Any, best: Priced) -> Priced:
+        """Sizes doubled while that pays, else halved."""
+        for sizes in (HINGES[self.first + 1 :], HINGES[self.first - 1 :: -1]):
+            for size in sizes:
+                other = self.alone(answers, size)
+                if other.cost >= best.cost:
+                    break
+                best = other
+        return best
+
+    def pairs(self) -> list[list[Any]]:
+        """Two sizes of a kind, the small one first."""
+        places = sorted(self.tried)
+        return [[self.tried[a], self.tried[b]] for a, b in combinations(places, 2) if a[0] == b[0]]
+
+    def ended(
+        self, candidates: list[Priced], found: list[list[Any]], kinds: Iterable[Any], sizes: tuple[int, ...]
+    ) -> tuple[Priced, list[list[Any]]]:
+        """The cheapest of some sequences and of those that one of these ends; and the best ends."""
+
+        def closed(stages: list[Any]) -> Priced:
+            return _best(self.prices([*stages, *end]) for end in found)
+
+        candidates = list(candidates)
+        for kind in kinds:
+            cheapest = closed([self.hinges(kind, HINGES[self.first])])
+            for size in sizes[: self.first][::-1]:
+                other = closed([self.hinges(kind, size)])
+                if other.cost >= cheapest.cost:
+                    break
+                cheapest = other
+        single = sorted((closed([stage]) for stage in self.tried.values()), key=lambda one: one.cost)
+        found = [[stage] for stage in {id(one.stages[-1]): one.stages[-1] for one in single}.values()][:BEST_ENDS]
+        return _best([*candidates, *single, *(closed(pair) for pair in self.pairs())]), found
+
+    def with_last(self, answers: Any, best: Priced, ends: list[list[Any]]) -> Priced:
+        """The same with hinges that are too large for all rows."""
+        calibrator = self.prices.calibrator
+        before = [[stage] for (kind, _), stage in sorted(self.tried.items()) if kind == answers]
+        for size in LAST_SIZES:
+            paid = best.cost <= calibrator.exact_cost / EXACT_FACTOR
+            paid = paid and size * (self.width + self.n_outputs[answers]) <= LAST_WEIGHTS
+            if not paid or self.prices.exact_share(best) < LAST_SHARE:
+                break
+            large = self.hinges(answers, size)
+            own = [stage for stage in best.stages if any(stage is one for one in self.tried.values())]
+            longer = _best(self.prices([*one, large, *end]) for one in (own, *before) for end in ends)
+            if longer.cost >= WORTH * best.cost:
+                break
+            best = longer
+        return best
+
+
+def _named(best: Priced) -> Priced:
+    """The same, hinges that stand before others with names of their own."""
+    hinges = [stage for stage in best.stages if stage.name == "hinges"]
+    names = iter(NAMES[: len(hinges) - 1])
+    stages = [replace(stage, name=next(names, "hinges")) if stage.name == "hinges" else stage for stage in best.stages]
+    return best._replace(stages=stages)

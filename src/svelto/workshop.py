@@ -26,12 +26,11 @@ from svelto.guarantee import Certificate
 from svelto.guard import Guard
 from svelto.machine import KernelMachine
 from svelto.open_rows import take_rows
-from svelto.oracle import FOR_HINGES, Neighbourhoods, oracle_rows
+from svelto.oracle import FOR_HINGES, FOR_LEAVES, Neighbourhoods, OracleNeeds, oracle_rows
 from svelto.stage_search import Options, Priced, cheapest_stages
 
 BUILDERS: Final[dict[type, Any]] = {
     TreeOptions: build_taylor_tree,
-    ReducedSetOptions: build_reduced_set,
     SVTreeOptions: build_sv_tree,
 }
 
@@ -172,12 +171,23 @@ class Workshop:
                 self.machine,
                 self.rows,
                 options,
-                *self._oracle(options.oracle_rows),
+                *self._oracle(options.oracle_rows, FOR_HINGES),
                 with_errors=self.calibrator is not None,
                 seed=self.seed,
                 agreement=self.agreement,
                 progress=self.progress,
                 guard=self.guard,
+            )
+        if isinstance(options, ReducedSetOptions):
+            return build_reduced_set(
+                self.machine,
+                self.rows,
+                options,
+                *self._oracle(options.oracle_rows, FOR_LEAVES),
+                with_errors=self.calibrator is not None,
+                seed=self.seed,
+                n_jobs=self.n_jobs,
+                progress=self.progress,
             )
         stage = BUILDERS[type(options)](
             self.machine,
@@ -192,9 +202,9 @@ class Workshop:
         )
         return stage if self.guard is None or not isinstance(stage, TaylorTree) else replace(stage, guard=self.guard)
 
-    def _ask_oracle(self, wanted: int | Literal["auto"]) -> tuple[Any, Any]:
-        """Rows that hinges of all sizes are fitted to, and their scores."""
+    def _ask_oracle(self, wanted: int | Literal["auto"], needs: OracleNeeds) -> tuple[Any, Any]:
+        """Rows that stages of all sizes are fitted to, and their scores."""
         self.progress("scores of oracle rows")
-        rng = np.random.default_rng([self.seed, 7])
-        made = oracle_rows(self.machine, self.rows, wanted, self.seed, rng, self.n_jobs, FOR_HINGES, self.near)
+        rng = np.random.default_rng([self.seed, 7 if needs is FOR_HINGES else 3])
+        made = oracle_rows(self.machine, self.rows, wanted, self.seed, rng, self.n_jobs, needs, self.near)
         return made, self.exact.scores(Query(made), self.n_jobs)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from svelto import _core
-from svelto._typing import FloatArray
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
@@ -39,9 +38,9 @@ def padded_width(d: int) -> int:
     return -(-d // _core.TREE_LANES) * _core.TREE_LANES
 
 
-def padded_rows(X: FloatArray) -> np.ndarray[Any, Any]:
-    """Rows as float32, padded with zeros."""
-    result = aligned_zeros((X.shape[0], padded_width(X.shape[1])), np.float32)
+def padded_rows(X: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Rows, or one row, as float32, padded with zeros."""
+    result = aligned_zeros((*X.shape[:-1], padded_width(X.shape[-1])), np.float32)
     with np.errstate(over="ignore", under="ignore"):
-        result[:, : X.shape[1]] = X
+        result[..., : X.shape[-1]] = X
     return result

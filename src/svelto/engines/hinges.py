@@ -25,12 +25,13 @@ from svelto import _core
 from svelto._inputs import Query
 from svelto._options import check_choice, check_whole
 from svelto._typing import FloatArray, IntArray
-from svelto.engines.arrays import aligned_zeros, padded_width
+from svelto.engines.arrays import padded_rows, padded_width
 from svelto.engines.exact import instruction_level
 from svelto.engines.hinge_fit import decisive_weights, fit_class_hinges, fit_hinges
 from svelto.engines.hinge_training import Hinges
 from svelto.engines.native_stage import stage_cautions, stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
+from svelto.engines.stage_costs import answer_cost, inputs_read, layer_cost, mix_cost
 from svelto.engines.taylor_tree import Progress
 from svelto.feature_blocks import features_read
 from svelto.guard import Guard
@@ -43,12 +44,6 @@ UNCALIBRATED_SIZE: Final = 64
 LAST_SIZES: Final = (512, 1024)
 # Native code knows no more.
 MOST_LAYERS: Final = 2
-# What a row costs beside the products, in multiply-adds: itself, each feature (read, and shown to the guard), and each
-# class where the largest of several scores or a vote decides.
-ROW_COST: Final = 800.0
-READ_COST: Final = 20.0
-CLASS_COST: Final = 40.0
-VOTE_COST: Final = 350.0
 # Share of the oracle rows that hinges are fitted to; the others show the error.
 FIT_SHARE: Final = 0.85
 # The fit ends early where so small a part of the disagreements that are allowed is left, with no row sent on: the
@@ -89,13 +84,6 @@ class HingeOptions:
         check_choice("answers", self.answers, ("auto", "scores", "classes"))
 
 
-def _padded(values: Any) -> np.ndarray[Any, Any]:
-    """Values as single floats, the last axis padded with zeros to whole vectors."""
-    result = aligned_zeros((*values.shape[:-1], padded_width(values.shape[-1])), np.float32)
-    result[..., : values.shape[-1]] = values
-    return result
-
-
 def _check_sizes(n_hinges: Any) -> None:
     """Refuse what is neither a number of hinges nor the numbers of one or two layers."""
     more = " or 'auto', or a tuple of one or two such numbers"
@@ -127,7 +115,7 @@ class HingeStage:
     guard : Guard, optional
         Rows that it may not know stay open, whatever the scores.
     n_read : float, optional
-        Features of a usual row that are not zero, where most are; None: all.
+        Features of a dense row that cost as much as those of a usual row; None: all.
     fit_seconds : float, optional
         What the fit took; files do not keep it.
     """
@@ -170,9 +158,9 @@ class HingeStage:
         }
         for layer, (weight, bias) in enumerate(zip(hinges.weights, hinges.biases, strict=True)):
             moved = bias + self.shift @ weight if layer == 0 else bias
-            fields[f"weights_{layer}"], fields[f"bias_{layer}"] = _padded(weight), _padded(moved)
+            fields[f"weights_{layer}"], fields[f"bias_{layer}"] = padded_rows(weight), padded_rows(moved)
         # With a single score its own column stands in front.
-        fields["mix"] = _padded(hinges.mix if p > 1 else np.concatenate([[1.0], hinges.mix[:, 0]]))
+        fields["mix"] = padded_rows(hinges.mix if p > 1 else np.concatenate([[1.0], hinges.mix[:, 0]]))
         add_scaling(fields, machine)
         if self.guard is not None:
             fields["guard"] = self.guard.in_single_precision(self.shift, rim=True)
@@ -238,13 +226,11 @@ class HingeStage:
         """Cost of one row, in multiply-adds of the exact engine's inner loop."""
         p = len(self.error)
         n_inputs = len(self.shift) if self.n_read is None else self.n_read
-        products, reading = 0.0, READ_COST * n_inputs
+        cost = answer_cost(self.machine, n_inputs, p, by_class=self.by_class)
         for size in self.hinges.sizes:
-            products += (n_inputs + 2.0) * padded_width(size + p)
+            cost += layer_cost(n_inputs, size + p)
             n_inputs = size
-        products += 0.0 if p == 1 else n_inputs * padded_width(p)
-        decision = 0.0 if p == 1 else (CLASS_COST if self.by_class else VOTE_COST) * self.machine.n_classes
-        return products + reading + ROW_COST + decision
+        return cost + mix_cost(n_inputs, p)
 
 
 def build_hinges(
@@ -318,8 +304,8 @@ def build_hinges(
         error = np.sqrt(np.average(residual**2, axis=0, weights=weight))
         error = np.maximum(error, 1e-7 * np.maximum(np.abs(exact).max(axis=0), 1e-30))
     seconds = perf_counter() - started
-    n_read = features_read(X)
-    shift = np.zeros(X.shape[1]) if n_read < X.shape[1] else X.mean(axis=0)
+    shift = np.zeros(X.shape[1]) if features_read(X) < X.shape[1] else X.mean(axis=0)
+    n_read = inputs_read(machine, X)
     return HingeStage(machine, hinges, error, shift, by_class, guard, n_read=n_read, fit_seconds=seconds)
 
 

@@ -1,6 +1,7 @@
 """The reduced set as a stage of a cascade: few kernel values for a score, and a map of how wrong it is where.
 
-The scores come from the machine that `reduced_set` makes, evaluated by the exact engine's fused kernel in float32.
+The scores come from the machine that `reduced_set` makes, in float32: of an rbf machine as `bumps`, else by the exact
+engine's fused kernel.
 Their errors differ from place to place, so a metric tree (`build_error_map`) holds an error scale for every cell,
 learned on oracle rows that had no part in the fit. With several scores the map holds one number a cell, and each
 score its own unit.
@@ -8,7 +9,7 @@ score its own unit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, Self
 
@@ -18,15 +19,26 @@ from svelto import _core
 from svelto._inputs import Query
 from svelto._options import check_whole
 from svelto._typing import FloatArray, IntArray
-from svelto.engines.exact import OPERATIONS_PER_THREAD, PRECISION_CODES, ExactEngine
+from svelto.engines.arrays import padded_width
+from svelto.engines.bumps import bump_fields
+from svelto.engines.exact import OPERATIONS_PER_THREAD, PRECISION_CODES, ExactEngine, instruction_level
 from svelto.engines.leaf_models import error_scales, reaches, sign_weights
-from svelto.engines.native_stage import stage_labels
+from svelto.engines.native_stage import stage_labels, stage_scores
 from svelto.engines.packing import RULE_CODES, breaks_ties
 from svelto.engines.reduced_set import reduce_machine
-from svelto.engines.taylor_tree import Progress, Scorer, TaylorTree, TreeOptions, build_taylor_tree
+from svelto.engines.stage_costs import (
+    BUMP_COST,
+    ENGINE_ROW_COST,
+    ENGINE_SCORE_COST,
+    KERNEL_COST,
+    answer_cost,
+    inputs_read,
+    layer_cost,
+    mix_cost,
+)
+from svelto.engines.taylor_tree import Progress, TaylorTree, TreeOptions, build_taylor_tree
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
-from svelto.oracle import Neighbourhoods, oracle_rows
 from svelto.scaling import Scaling
 
 # Share of the oracle rows that coefficients are fitted to; the others show the error.
@@ -34,6 +46,8 @@ FIT_SHARE: Final = 0.67
 # n_basis="auto": sizes that are tried, and the size where nothing tells which is best.
 SIZES: Final = (64, 192)
 UNCALIBRATED_SIZE: Final = 256
+# ... and a size that is tried where those leave the exact engine most of the work.
+LARGE_SIZE: Final = 384
 # Rows in a cell of the map of errors.
 MAP_LEAF_SIZE: Final = 128
 
@@ -75,6 +89,8 @@ class ReducedSet:
         Size of each score's error.
     error_map : TaylorTree or None
         Error scales in those units; None: nothing is known, and every error scale is the unit itself.
+    n_read : float, optional
+        Features of a dense row that cost as much as those of a usual row; None: all. Files do not keep it.
     """
 
     machine: KernelMachine
@@ -82,23 +98,31 @@ class ReducedSet:
     unit: FloatArray
     error_map: TaylorTree | None = None
     name: str = "reduced_set"
-    _engine: ExactEngine = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self._engine = ExactEngine(self.reduced, "float32")
+    n_read: float | None = None
 
     @classmethod
     def on(cls, machine: KernelMachine, engine: ExactEngine, unit: FloatArray, error_map: TaylorTree | None) -> Self:
         """The stage on an engine that was packed before."""
-        stage = cls.__new__(cls)
-        stage.machine, stage.reduced, stage.unit, stage.error_map = machine, engine.machine, unit, error_map
-        stage._engine = engine
+        stage = cls(machine, engine.machine, unit, error_map)
+        stage.engine = engine
         return stage
+
+    @cached_property
+    def engine(self) -> ExactEngine:
+        """The exact engine of the reduced machine, for kernels that bumps do not serve, and for files."""
+        return ExactEngine(self.reduced, "float32")
+
+    @cached_property
+    def _bumps(self) -> dict[str, Any] | None:
+        return bump_fields(self.machine, self.reduced, self.unit)
 
     @cached_property
     def native_part(self) -> Any:
         """Itself as a part of a native cascade."""
-        machine, engine = self.machine, self._engine
+        error_map = None if self.error_map is None else self.error_map.native_part
+        if self._bumps is not None:
+            return _core.HingeStage(self._bumps, instruction_level(), error_map)
+        machine, engine = self.machine, self.engine
         fields = {
             "n_scores": machine.n_scores,
             "n_classes": machine.n_classes,
@@ -108,11 +132,10 @@ class ReducedSet:
             "precision": PRECISION_CODES[engine.score_tier],
             "rows_per_thread": OPERATIONS_PER_THREAD / max(engine.operations(1), 1.0),
         }
-        error_map = None if self.error_map is None else self.error_map.native_part
         return _core.ReducedStage(engine.native_part, error_map, fields)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "native_part"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("native_part", "_bumps")}
 
     @property
     def n_basis(self) -> int:
@@ -122,11 +145,13 @@ class ReducedSet:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed arrays and of the map."""
-        return self._engine.nbytes + (0 if self.error_map is None else self.error_map.nbytes)
+        fields = self._bumps or {}
+        own = sum(part.nbytes for part in fields.values() if isinstance(part, np.ndarray)) or self.engine.nbytes
+        return int(own) + (0 if self.error_map is None else self.error_map.nbytes)
 
     def without_map(self) -> ReducedSet:
         """The same stage with one error scale for all places: cheaper, where errors are much alike."""
-        return ReducedSet(self.machine, self.reduced, self.unit)
+        return replace(self, error_map=None)
 
     def settle(self, query: Query, caution: float, n_jobs: int | None = None) -> IntArray:
         """Labels in vote order where the score exceeds `caution` times its error scale, -1 elsewhere."""
@@ -134,7 +159,12 @@ class ReducedSet:
 
     def scores(self, query: Query, n_jobs: int | None = None) -> tuple[FloatArray, FloatArray]:
         """Scores and error scales, each (n_rows, n_scores)."""
-        scores = self._engine.scores(query, n_jobs)
+        if self._bumps is None:
+            scores = self.engine.scores(query, n_jobs)
+        else:
+            shape = (query.rows.shape[0], self.machine.n_scores)
+            scores = np.empty(shape)
+            stage_scores(self.native_part, query, (scores, np.empty(shape)), n_jobs)
         if self.error_map is None:
             return scores, np.broadcast_to(self.unit, scores.shape).copy()
         return scores, self.error_map.scores(query, n_jobs)[1] * self.unit
@@ -149,27 +179,33 @@ class ReducedSet:
 
     def operations(self) -> float:
         """Cost of one row, in multiply-adds of the exact engine's inner loop."""
-        own = self.n_basis * (self.reduced.support_vectors.shape[1] + 16.0 + self.machine.n_scores)
-        return float(own) + (0.0 if self.error_map is None else self.error_map.operations())
+        p = self.machine.n_scores
+        n_inputs = float(self.reduced.support_vectors.shape[1]) if self.n_read is None else self.n_read
+        if self._bumps is not None:
+            own = answer_cost(self.machine, n_inputs, p) + layer_cost(n_inputs, self.n_basis)
+            own += BUMP_COST * padded_width(self.n_basis) + mix_cost(self.n_basis, p)
+        else:
+            own = ENGINE_ROW_COST + ENGINE_SCORE_COST * p + self.n_basis * (n_inputs + KERNEL_COST + p)
+        return own + (0.0 if self.error_map is None else self.error_map.operations())
 
 
 def build_reduced_set(
     machine: KernelMachine,
     X: FloatArray,
     options: ReducedSetOptions,
-    score: Scorer,
+    rows: FloatArray,
+    exact: FloatArray,
     *,
     with_errors: bool,
     seed: int,
     n_jobs: int | None = None,
     progress: Progress = lambda step: None,
-    near: Neighbourhoods | None = None,
 ) -> ReducedSet:
-    """Build the stage on dense rows that the machine's scaling was already applied to."""
+    """Build the stage on dense rows that the machine's scaling was already applied to.
+
+    `rows` are those that coefficients are fitted to, `exact` the machine's scores there.
+    """
     rng = np.random.default_rng([seed, 3])
-    progress("scores of oracle rows")
-    rows = oracle_rows(machine, X, options.oracle_rows, seed, rng, n_jobs, near=near)
-    exact = score(rows)
     fitted = rng.random(len(rows)) < FIT_SHARE if with_errors and len(rows) > 10 else np.ones(len(rows), dtype=bool)
     progress("basis vectors and coefficients")
     reduced = reduce_machine(
@@ -186,7 +222,7 @@ def build_reduced_set(
         n_jobs=n_jobs,
     )
     reduced = replace(reduced, scaling=machine.scaling)
-    stage = ReducedSet(machine, reduced, np.ones(machine.n_scores))
+    stage = ReducedSet(machine, reduced, np.ones(machine.n_scores), n_read=inputs_read(machine, X))
     if not with_errors:
         return stage
     held = ~fitted if (~fitted).any() else fitted
@@ -196,7 +232,8 @@ def build_reduced_set(
     unit = np.sqrt(np.average(residuals**2, axis=0, weights=importance.mean(axis=1)))
     unit = np.maximum(unit, 1e-7 * np.maximum(np.abs(exact).max(axis=0), 1e-30))
     relative = np.sqrt(np.mean((residuals / unit) ** 2, axis=1))
-    return ReducedSet(machine, reduced, unit, _scaled(build_error_map(X, rows[held], relative, seed, n_jobs), machine))
+    error_map = _scaled(build_error_map(X, rows[held], relative, seed, n_jobs), machine)
+    return replace(stage, unit=unit, error_map=error_map)
 
 
 def build_error_map(X: FloatArray, rows: FloatArray, relative: FloatArray, seed: int, n_jobs: int | None) -> TaylorTree:
