@@ -214,6 +214,7 @@ class HingeEngine final : public LabelStage {
     StageTuple cautions(const RowSource& rows, Labels& out, Doubles& caution, int n_threads) const {
         const auto n = static_cast<std::size_t>(rows.n_rows);
         require(out.shape(0) == n && caution.shape(0) == n, "out, caution and rows disagree in length");
+        require(stage_.map == nullptr, "cautions know no map of errors; ask for scores");
         require(has_cautions(stage_), "votes of pairs and values have no caution of their own; ask for scores");
         const nb::gil_scoped_release nogil;
         return as_tuple(hinge_cautions(stage_, hot_, rows, n_threads, out.data(), caution.data()));

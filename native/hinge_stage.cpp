@@ -70,6 +70,14 @@ class HingeWalker {
     // Labels of the block; `times`, if given: how many times the error scales of each row count.
     void find_labels(int n, double caution, std::int32_t* labels, const double* times) {
         const Machine& vote = stage_.vote;
+        if (times != nullptr && vote.n_scores == 1 && vote.rule != Rule::argmax) {
+            // In double precision, as thresholds were found: they stand on single rows.
+            for (int i = 0; i < n; ++i) {
+                const double error = times[i] * stage_.error[0];
+                labels[i] = vote_.label(scores(i), caution, [=](int) { return error; });
+            }
+            return;
+        }
         if (times != nullptr) divide_scores(n, times);
         if (votes_by_pairs_) {
             pair_vote_.set_caution(caution);

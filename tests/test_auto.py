@@ -394,3 +394,12 @@ def test_before_anything_is_tried_the_exact_engine_is_the_best():
     assert engine is search.exact
     assert report.tried == ()  # nothing was timed
     assert report.details["chosen by"] == "auto: because"
+
+
+@pytest.mark.parametrize("form", ["coo", "bsr", "csc"])
+def test_rows_in_any_sparse_form(form):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6)) * (rng.random((400, 6)) < 0.4)
+    svc = SVC(gamma=2.0).fit(sparse.csr_matrix(X), rng.integers(2, size=400))
+    fast = svelto.accelerate(svc, sparse.csr_array(X).asformat(form), random_state=0)
+    assert (fast.predict(sparse.csr_matrix(X)) == svc.predict(sparse.csr_matrix(X))).all()

@@ -17,7 +17,8 @@ from hinge_cases import LEVELS, call
 from svelto import _core
 from svelto._inputs import Query
 from svelto.cascade import settled_labels
-from svelto.engines.bumps import MOST_EXPONENT, bump_fields
+from svelto.engines.arrays import aligned
+from svelto.engines.bumps import MOST_COLUMNS, MOST_EXPONENT, bump_fields
 from svelto.engines.reduced_stage import ReducedSet, build_error_map
 from svelto.engines.stage_costs import BUMP_COST, READ_COST, ROW_COST, VOTE_COST
 from svelto.kernels import Kernel
@@ -113,6 +114,21 @@ def test_labels_are_those_of_scores_and_error_scales(n_classes, mapped, caution)
     assert caution == 0.0 or (0 < np.count_nonzero(expected < 0) < len(X))
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_thresholds_that_stand_on_single_rows(mapped):
+    """Calibration holds a wrong row back by a billionth of its caution; rounding must not let it through."""
+    stage, X = stage_of(2), rows_of(300, 5)
+    if mapped:
+        relative = np.random.default_rng(5).uniform(0.2, 3.0, size=300)
+        stage = replace(stage, error_map=build_error_map(X, X, relative, 0, 1))
+    scores, errors = stage.scores(Query(X), 1)
+    for row in range(len(X)):
+        caution = abs(scores[row, 0]) / errors[row, 0]
+        query = Query(X[row : row + 1])
+        assert stage.settle(query, caution * (1 + 1e-9), 1)[0] == -1
+        assert stage.settle(query, caution * (1 - 1e-6), 1)[0] >= 0
+
+
 def test_a_row_beyond_the_map_is_open():
     stage = stage_of(3)
     known = rows_of(500, 5)
@@ -156,6 +172,9 @@ def test_what_bumps_cannot_serve_is_left_to_the_exact_engine():
         "laplacian": values(3, 5, 40, kernel="laplacian"),
         "sharp": values(3, 5, 40, gamma=1.001 * sharp),
         "large weights": replace(values(3, 5, 40), dual_coef=np.full((3, 40), 1e39)),
+        "tiny gamma": replace(values(3, 5, 40, gamma=1e-41), support_vectors=1e20 * vectors),
+        "huge gamma": values(3, 5, 1, gamma=1e39),
+        "large vectors": replace(values(3, 5, 40), support_vectors=np.full((40, 5), 1e300) * np.arange(40)[:, None]),
     }
     for name, reduced in others.items():
         stage = ReducedSet(machine, reduced, unit)
@@ -164,6 +183,8 @@ def test_what_bumps_cannot_serve_is_left_to_the_exact_engine():
         assert stage.nbytes == stage.engine.nbytes
         assert type(stage.native_part) is _core.ReducedStage
     assert bump_fields(machine, values(3, 5, 40, gamma=0.999 * sharp), unit) is not None
+    assert bump_fields(voter(2, 5), values(1, MOST_COLUMNS, 1), unit[:1]) is not None
+    assert bump_fields(voter(2, 5), values(1, MOST_COLUMNS + 1, 1), unit[:1]) is None
     ties = SVC(break_ties=True, decision_function_shape="ovr").fit(X, np.arange(100) % 3)
     assert bump_fields(KernelMachine.from_sklearn(ties), values(3, 5, 40), unit) is None
 
@@ -195,7 +216,7 @@ BAD = {
     "weights_0": [np.nan, "short"],
     "bias_0": [np.inf, "short"],
     "mix": [np.nan, "short"],
-    "intercept": [np.nan],
+    "intercept": [np.nan, "short"],
     "shift": [np.nan, "short"],
     "error": [-1.0, "short"],
 }
@@ -208,10 +229,10 @@ def test_native_code_refuses_fields_that_do_not_fit(name, n_classes):
     for value in BAD[name]:
         wrong = value
         if isinstance(good[name], np.ndarray):
-            wrong = good[name].copy() if value != "short" else good[name][:-1].copy()
+            wrong = aligned(good[name] if value != "short" else good[name][:-1])
             if value != "short":
                 wrong.flat[0] = value
-        with pytest.raises((ValueError, TypeError)):
+        with pytest.raises((ValueError, TypeError), match=r"^(?!.*64-byte)"):
             _core.HingeStage({**good, name: wrong}, LEVELS[0])
 
 
@@ -223,6 +244,20 @@ def test_native_code_refuses_a_map_that_does_not_fit():
     fitting = build_error_map(rows_of(100, 5), rows_of(100, 5), np.ones(100), 0, 1)
     with pytest.raises(ValueError, match="plain vote"):
         _core.HingeStage({**stage._bumps, "break_ties": True}, LEVELS[0], fitting.native_part)
+
+    with pytest.raises(ValueError, match="plain vote"):
+        _core.HingeStage({**stage_of(3)._bumps, "rule": _core.DISTILLED_RULE}, LEVELS[0], fitting.native_part)
+    native = _core.HingeStage(stage._bumps, LEVELS[0], fitting.native_part)
+    with pytest.raises(ValueError, match="cautions know no map"):
+        native.caution_dense(X[:, :1].repeat(5, axis=1), np.empty(100, dtype=np.int32), np.empty(100), False, 1)
+
+
+def test_weights_of_no_bump_must_be_zero():
+    good = stage_of(2, n_bumps=40)._bumps
+    wrong = aligned(good["mix"])
+    wrong[40] = 1.0
+    with pytest.raises(ValueError, match="end with zeros"):
+        _core.HingeStage({**good, "mix": wrong}, LEVELS[0])
 
 
 def test_a_reduced_set_of_a_trained_machine_answers_as_its_engine():

@@ -181,6 +181,14 @@ def test_the_same_seed_gives_the_same_predictor():
     assert one._engine.thresholds == again._engine.thresholds
 
 
+def test_the_same_seed_gives_the_same_sequence():
+    svc = SVC(C=10.0, gamma=20.0).fit(X, Y)
+    one, again = (svelto.accelerate(svc, X, next_stage="reduced_set", **FAST)._engine for _ in range(2))
+    assert [stage.name for stage in one.stages] == [stage.name for stage in again.stages]
+    assert one.thresholds == again.thresholds
+    assert_array_equal(one.stages[-1].reduced.support_vectors, again.stages[-1].reduced.support_vectors)
+
+
 def test_a_reduced_set_may_follow():
     svc = SVC(C=10.0, gamma=20.0).fit(X, Y)
     fast = svelto.accelerate(svc, X, n_hinges=8, next_stage="reduced_set", **FAST)

@@ -152,7 +152,7 @@ def test_stages_that_do_not_pay_settle_nothing():
     assert thresholds == [np.inf]
 
 
-def ended(world, reduced, n_sv=1000, next_stage="auto", **given):
+def ended(world, reduced, n_sv=700, next_stage="auto", **given):
     """What is found where reduced sets cost this and leave this open, by their sizes."""
     machine = given.pop("machine", None) or random_machine(n_sv=n_sv, d=3)
     stages, _, asked = chosen(world, machine, next_stage=next_stage, reduced=reduced, **given)
@@ -179,7 +179,7 @@ def test_in_front_of_a_reduced_set_less_has_to_be_settled():
 
 
 def test_smaller_hinges_of_either_kind_are_tried_before_a_reduced_set():
-    machine = random_machine(n_sv=1000, d=3, n_classes=4)
+    machine = random_machine(n_sv=700, d=3, n_classes=4)
 
     def world(size, answers):
         if answers == "scores":
@@ -196,11 +196,46 @@ def test_when_reduced_sets_are_tried():
 
     both, best = {64: (100.0, 0.0), 192: (90.0, 0.0)}, ("hinges", 15, "scores")
     assert ended(world, both)[0] == [best, ("reduced_set", 192, "plain")]
-    assert ended(world, {64: both[64]}, n_sv=4 * 192)[0] == [best, ("reduced_set", 64, "plain")]  # no larger one
-    assert ended(world, {}, n_sv=4 * 64)[0] == [best]
+    least = stage_search.LEAST_REDUCTION
+    assert ended(world, {64: both[64]}, n_sv=least * 192)[0] == [best, ("reduced_set", 64, "plain")]  # no larger one
+    assert ended(world, {}, n_sv=least * 64)[0] == [best]
     assert ended(lambda size, _: (size, 1e-4), {})[0] == [best]  # few rows are left: none is built
     assert ended(lambda size, _: (size, 0.01), both, next_stage="reduced_set")[0][1:] == [("reduced_set", 192, "plain")]
     assert ended(world, {50: (1.0, 0.0)}, n_sv=50, next_stage="reduced_set")[0][1:] == [("reduced_set", 50, "plain")]
+
+
+def test_a_large_reduced_set_is_tried_where_the_exact_engine_keeps_most_of_the_cost():
+    def world(size, _):
+        return (10.0 * size, 0.3)
+
+    best = ("hinges", 15, "scores")
+    hopeless, good = {64: (100.0, 0.1), 192: (300.0, 0.09)}, {64: (100.0, 0.1), 192: (300.0, 0.001)}
+    assert ended(world, hopeless)[0] == [best, ("reduced_set", 192, "plain")]
+    assert ended(world, hopeless | {384: (600.0, 0.01)}, n_sv=1000)[0] == [best, ("reduced_set", 384, "plain")]
+    assert ended(world, good, n_sv=1000)[0] == [best, ("reduced_set", 192, "plain")]  # another is not built
+    forced = ended(world, hopeless | {384: (600.0, 0.01)}, n_sv=1000, next_stage="reduced_set")[0]
+    assert forced == [best, ("reduced_set", 384, "plain")]
+
+
+def test_sizes_of_a_reduced_set():
+    def found(machine, sets, n_basis="auto"):
+        asked = []
+
+        def build(options):
+            asked.append(options.n_basis)
+            return Stage(options.n_basis, "mapped", *sets[options.n_basis], name="reduced_set")
+
+        options = ReducedSetOptions(n_basis=n_basis)
+        stages, _ = stage_search.find_stages(Calibrator(machine), options, None, build)
+        return [(stage.n_hinges, stage.answers) for stage in stages], asked
+
+    large = random_machine(n_sv=1000, d=3)
+    sets = {64: (100.0, 0.1), 192: (300.0, 0.09), 384: (600.0, 0.01)}
+    assert found(large, sets) == ([(384, "plain")], [64, 192, 384])
+    assert found(large, sets | {192: (300.0, 0.001)}) == ([(192, "plain")], [64, 192])
+    assert found(random_machine(n_sv=700, d=3), sets) == ([(64, "plain")], [64, 192])
+    assert found(random_machine(n_sv=50, d=3), sets) == ([(64, "plain")], [64])
+    assert found(large, {100: (1.0, 0.1)}, 100) == ([(100, "plain")], [100])
 
 
 def test_two_sizes_of_hinges_before_a_reduced_set():

@@ -131,7 +131,7 @@ class Calibrator:
         # In the unit of `Stage.operations`: multiply-adds, or kernel values where those are all that counts.
         self.exact_cost = float(machine.n_sv)
         if machine.kernel.has_native_code:
-            self.exact_cost = EXACT_FACTOR * whole_sum_cost(machine, rows.check)
+            self.exact_cost = EXACT_FACTOR * whole_sum_cost(machine, rows.choose)
         self._truth = {}
         self._guarded: dict[str, Any] = {}
         for name, X in (("choose", rows.choose), ("check", rows.check)):
@@ -165,18 +165,28 @@ class Calibrator:
         # Where there are few rows to check on, a rate that many rows would show is likely to fail there. All thresholds
         # would then retreat together, which costs more than choosing each with that in mind.
         n_passing = expected_to_pass(max(allowed(n_check, rate, self.confidence), 0), PASSING) * n_choose / n_check
-        while True:
-            thresholds = [
-                max(t, CAREFUL if self.few else LEAST_THRESHOLD) for t in choose(choosing, budget, self.exact_cost)
-            ]
-            if self.rows.source == "stand-ins":
-                thresholds = widened(thresholds, WIDEN)
-            n_wrong, reach = settled_wrong(choosing, thresholds)
-            if budget == 0 or n_wrong <= n_passing:
-                break
-            budget = 2 * budget // 3
+        thresholds, n_wrong, cost = self._with_budget(choosing, budget)
+        if n_wrong > n_passing:
+            low, high = min(budget, int(n_passing)), budget
+            thresholds, _, cost = self._with_budget(choosing, low)
+            while high - low > 1:  # the largest budget whose thresholds, widened as they are, keep to it
+                middle = (low + high) // 2
+                tried, n_wrong, tried_cost = self._with_budget(choosing, middle)
+                if n_wrong > n_passing:
+                    high = middle
+                else:
+                    low, thresholds, cost = middle, tried, tried_cost
+        return thresholds, cost
+
+    def _with_budget(self, choosing: list[StageTrace], budget: int) -> tuple[list[float], int, float]:
+        """Thresholds for so many disagreements, those that are left when they are widened, and the cost of a row."""
+        thresholds = choose(choosing, budget, self.exact_cost)
+        thresholds = [max(t, CAREFUL if self.few else LEAST_THRESHOLD) for t in thresholds]
+        if self.rows.source == "stand-ins":
+            thresholds = widened(thresholds, WIDEN)
+        n_wrong, reach = settled_wrong(choosing, thresholds)
         cost = sum(share * trace.cost for share, trace in zip(reach, choosing, strict=False))
-        return thresholds, cost + reach[-1] * self.exact_cost
+        return thresholds, n_wrong, cost + reach[-1] * self.exact_cost
 
     def chosen_agreement(self, traces: list[dict[str, StageTrace]], thresholds: list[float]) -> float:
         """Share of the rows to choose on whose labels agree: a little better than on others."""

@@ -25,6 +25,10 @@ from svelto._typing import FloatArray
 # Factors on the thresholds, most careful first. The last rung is the choice of the calibration rows itself.
 LADDER: Final = tuple(float(f) for f in np.geomspace(16.0, 1.0, 25))
 
+# Ways to share a budget of wrong rows between a stage and those behind it; of four stages and more.
+MOST_WAYS: Final = 12
+MOST_WAYS_OF_MANY: Final = 4
+
 
 def disagreement_bound(n_wrong: int, n_rows: int, confidence: float) -> float:
     """Upper confidence bound of a rate (Clopper-Pearson, one-sided).
@@ -107,12 +111,12 @@ def settled_wrong(traces: list[StageTrace], thresholds: list[float]) -> tuple[in
 def choose(traces: list[StageTrace], n_wrong: int, exact_cost: float) -> list[float]:
     """The thresholds of least expected cost with at most `n_wrong` wrong rows.
 
-    The budget of wrong rows is shared between two stages in every possible way (at most some dozens); what one stage
-    leaves open is all that the next one sees.
+    The budget of wrong rows is shared between a stage and those behind it in every possible way, or in some ways where
+    that would be many; what one stage leaves open is all that the next one sees.
     """
     first = traces[0]
     best: tuple[float, list[float]] | None = None
-    budgets = _few(n_wrong) if len(traces) > 1 else [n_wrong]
+    budgets = _few(n_wrong, MOST_WAYS if len(traces) < 4 else MOST_WAYS_OF_MANY) if len(traces) > 1 else [n_wrong]
     for budget in budgets:
         threshold = _smallest(first, budget)
         if len(traces) == 1:
@@ -130,8 +134,8 @@ def choose(traces: list[StageTrace], n_wrong: int, exact_cost: float) -> list[fl
     return best[1]
 
 
-def _few(n: int) -> list[int]:
-    return list(range(n + 1)) if n < 12 else sorted({int(v) for v in np.linspace(0, n, 12)})
+def _few(n: int, most: int) -> list[int]:
+    return list(range(n + 1)) if n < most else sorted({int(v) for v in np.linspace(0, n, most)})
 
 
 def _smallest(trace: StageTrace, n_wrong: int) -> float:

@@ -177,7 +177,9 @@ class Search:
             rows = rows[:TIMED_OBJECTS]
         else:
             rows = rows[:TIMED_ROWS]
-            wanted = sparse.issparse(make_query(machine, _safe_indexing(X, [0])).rows)
+            # Not every sparse format has rows.
+            first = X.tocsr()[:1] if sparse.issparse(X) else _safe_indexing(X, [0])
+            wanted = sparse.issparse(make_query(machine, first).rows)
             if wanted != sparse.issparse(rows):
                 rows = sparse.csr_array(rows) if wanted else rows.toarray()
         watch = Stopwatch(

@@ -25,17 +25,18 @@ from svelto.guarantee import Certificate, StageTrace, settled_wrong
 from svelto.machine import KernelMachine
 
 # A reduced set is tried behind other stages where the machine has this many times its vectors.
-LEAST_REDUCTION: Final = 4
+LEAST_REDUCTION: Final = 2
 # ... and only where rows that are sent on make up this share of the cost.
 OPEN_SHARE: Final = 0.2
 # One more stage has to lower the cost to this: rows that are sent on are copied, and thresholds share the errors.
 WORTH: Final = 0.9
 # What ends a sequence of two sizes of hinges is one of so many that are best behind one size.
 BEST_ENDS: Final = 2
-# Large reduced sets, and hinges too large for all rows, are tried behind others where the exact engine's rows make up
-# this share of the cost; such hinges with no more weights than this, as more take long to train and leave the fast
-# caches.
-LAST_SHARE: Final = 0.4
+# A large reduced set is tried where the exact engine's rows make up this share of the cost.
+LARGE_SHARE: Final = 0.4
+# Hinges too large for all rows are tried behind others where they make up this share, and where such hinges have no
+# more weights than this: more take long to train, and leave the fast caches.
+LAST_SHARE: Final = 0.5
 LAST_WEIGHTS: Final = 65_536
 # Size of hinges that the search starts from, for two classes or values, and for more.
 FIRST_SIZE: Final = 32
@@ -96,7 +97,7 @@ def cheapest_stages(
         for found in ends.tried(alone):
             ended = [prices([*alone.stages, *end]) for end in found]
             best = _best(ended if ends.forced else [alone, *ended])
-            if prices.exact_share(best) < LAST_SHARE:
+            if prices.exact_share(best) < LARGE_SHARE:
                 break
     if best.cost > calibrator.exact_cost / EXACT_FACTOR:
         # What the stages settle does not pay for asking them: the exact engine alone is faster.
@@ -105,15 +106,20 @@ def cheapest_stages(
 
 
 class _Prices:
-    """Prices of sequences. What a stage does with the calibration rows is looked at once."""
+    """Prices of sequences. What a stage does with the calibration rows is looked at once, and so is a sequence."""
 
     def __init__(self, calibrator: Calibrator) -> None:
         self.calibrator = calibrator
+        # By the identities of stages, which are kept.
         self._known: dict[int, tuple[Any, dict[str, StageTrace]]] = {}
+        self._priced: dict[tuple[int, ...], Priced] = {}
 
     def __call__(self, stages: list[Any]) -> Priced:
-        traces = [self._traces(stage) for stage in stages]
-        return Priced(stages, traces, *self.calibrator.choose(traces))
+        key = tuple(id(stage) for stage in stages)
+        if key not in self._priced:
+            traces = [self._traces(stage) for stage in stages]
+            self._priced[key] = Priced(stages, traces, *self.calibrator.choose(traces))
+        return self._priced[key]
 
     def exact_share(self, priced: Priced) -> float:
         """Share of the exact engine's rows in the cost."""
@@ -141,7 +147,7 @@ def _cheapest_sum(prices: _Prices, options: ReducedSetOptions, build: Build) -> 
     if options.n_basis != "auto":
         return _best(tried(options.n_basis))
     best = _best(one for size in SIZES if size == SIZES[0] or size < n_sv for one in tried(size))
-    if n_sv > LEAST_REDUCTION * LARGE_SIZE and prices.exact_share(best) >= LAST_SHARE:
+    if n_sv > LEAST_REDUCTION * LARGE_SIZE and prices.exact_share(best) >= LARGE_SHARE:
         best = _best([best, *tried(LARGE_SIZE)])
     return best
 
@@ -168,21 +174,25 @@ class _Ends:
         self.forced = next_stage == "reduced_set"
         serves = next_stage is not None and (self.forced or machine.kernel.name != "linear")
         self.sizes = [n for n in (*SIZES, LARGE_SIZE) if serves and machine.n_sv > LEAST_REDUCTION * n]
+        self.only = behind
+        if behind is not None and not self.forced:
+            few = behind.n_basis == "auto" or machine.n_sv > LEAST_REDUCTION * behind.n_basis
+            self.sizes = self.sizes if few else []
         if self.forced and not self.sizes:
             self.sizes = [min(SIZES[0], machine.n_sv)]
-        self.behind = behind if self.sizes else None
 
     def tried(self, best: Priced) -> Iterator[list[list[Any]]]:
         """Those to try behind stages that cost this; then a larger one as well, for those who need it."""
         open_cost = best.cost - best.stages[0].operations()
         if not self.forced and not open_cost > OPEN_SHARE * best.cost:
             return
-        if self.behind is not None:
-            yield self._built([self.behind])
+        if not self.sizes:
+            return
+        if self.only is not None:
+            yield self._built([self.only])
             return
         small = self._built([ReducedSetOptions(n_basis=n) for n in self.sizes if n != LARGE_SIZE])
-        if small:
-            yield small
+        yield small
         if LARGE_SIZE in self.sizes:
             yield [*small, *self._built([ReducedSetOptions(n_basis=LARGE_SIZE)])]
 
@@ -223,7 +233,7 @@ class _HingeSearch:
         useful: list[list[Any]] = []
         for found in ends.tried(best):
             best, useful = self.ended([] if ends.forced and not useful else [best], found, kinds, sizes)
-            if self.prices.exact_share(best) < LAST_SHARE:
+            if self.prices.exact_share(best) < LARGE_SHARE:
                 break
         if len(sizes) > 1:
             best = self.with_last(answers, best, useful if ends.forced and useful else [[], *useful])
@@ -264,8 +274,7 @@ class _HingeSearch:
         def closed(stages: list[Any]) -> Priced:
             return _best(self.prices([*stages, *end]) for end in found)
 
-        candidates = list(candidates)
-        for kind in kinds:
+        for kind in kinds:  # smaller ones are built while that pays; all that are built are compared below
             cheapest = closed([self.hinges(kind, HINGES[self.first])])
             for size in sizes[: self.first][::-1]:
                 other = closed([self.hinges(kind, size)])

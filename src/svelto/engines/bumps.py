@@ -24,6 +24,10 @@ from svelto.machine import KernelMachine
 
 # Exponents of vectors up to this size leave kernel values about four digits (2^10 / 2^24).
 MOST_EXPONENT: Final = 1024.0
+# ... and squares up to this one leave room to those of rows farther out.
+MOST_SQUARE: Final = 1e30
+# Native code takes no more columns, features or scores.
+MOST_COLUMNS: Final = 2**20
 
 
 def bump_fields(machine: KernelMachine, reduced: KernelMachine, unit: FloatArray) -> dict[str, Any] | None:
@@ -41,18 +45,22 @@ def bump_fields(machine: KernelMachine, reduced: KernelMachine, unit: FloatArray
     if reduced.kernel.name != "rbf" or reduced.has_sparse_vectors or reduced.is_grouped or breaks_ties(machine):
         return None
     vectors = reduced.support_vectors
+    if not 1 <= len(vectors) <= MOST_COLUMNS or max(vectors.shape[1], machine.n_scores) > MOST_COLUMNS:
+        return None
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         shift = np.zeros(vectors.shape[1]) if machine.has_sparse_vectors else vectors.mean(axis=0)
         row_weight = float(reduced.kernel.gamma) / math.log(2.0)
         moved = vectors - shift
-        bias = -row_weight * (moved**2).sum(axis=1)
+        sq_norm = (moved**2).sum(axis=1)
+        bias = -row_weight * sq_norm
         weights = padded_rows(2.0 * row_weight * moved.T)
         coef = reduced.dual_coef.T
         mix = padded_rows(coef if machine.n_scores > 1 else coef[:, 0])
         intercept = aligned_zeros((padded_width(machine.n_scores) if machine.n_scores > 1 else 1,), np.float32)
         intercept[: machine.n_scores] = reduced.intercept
-    parts = (shift, bias, weights, mix, intercept, row_weight)
-    if not all(np.isfinite(part).all() for part in parts) or -bias.min() > MOST_EXPONENT:
+    finite = all(np.isfinite(part).all() for part in (shift, bias, weights, mix, intercept))
+    # Squares of rows like the vectors, and what they are multiplied by, must be single floats.
+    if not finite or -bias.min() > MOST_EXPONENT or max(row_weight, sq_norm.max()) > MOST_SQUARE:
         return None
     fields: dict[str, Any] = {
         "d": vectors.shape[1],

@@ -104,12 +104,17 @@ class ReducedSet:
     def on(cls, machine: KernelMachine, engine: ExactEngine, unit: FloatArray, error_map: TaylorTree | None) -> Self:
         """The stage on an engine that was packed before."""
         stage = cls(machine, engine.machine, unit, error_map)
-        stage.engine = engine
+        if stage._bumps is None:
+            stage.engine = engine
         return stage
 
     @cached_property
     def engine(self) -> ExactEngine:
-        """The exact engine of the reduced machine, for kernels that bumps do not serve, and for files."""
+        """The exact engine of the reduced machine, for those that bumps do not serve."""
+        return self.packed_engine()
+
+    def packed_engine(self) -> ExactEngine:
+        """The same made anew; files keep it, whoever evaluates the sum."""
         return ExactEngine(self.reduced, "float32")
 
     @cached_property
@@ -205,7 +210,7 @@ def build_reduced_set(
 
     `rows` are those that coefficients are fitted to, `exact` the machine's scores there.
     """
-    rng = np.random.default_rng([seed, 3])
+    rng = np.random.default_rng([seed, 12])  # another stream than the oracle rows have
     fitted = rng.random(len(rows)) < FIT_SHARE if with_errors and len(rows) > 10 else np.ones(len(rows), dtype=bool)
     progress("basis vectors and coefficients")
     reduced = reduce_machine(

@@ -292,7 +292,7 @@ def _read_hinges(part: In, shared: Shared) -> HingeStage:
 def _write_reduced(out: Out, stage: ReducedSet, shared: Shared) -> None:
     # The scaling is that of the machine itself.
     write_machine(out.part("machine"), replace(stage.reduced, scaling=None))
-    write_exact(out.part("engine"), stage.engine)
+    write_exact(out.part("engine"), stage.packed_engine())
     out.put("unit", stage.unit, "<f8")
     out.set(mapped=stage.error_map is not None)
     if stage.error_map is not None:
