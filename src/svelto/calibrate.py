@@ -36,10 +36,11 @@ LEAST_THRESHOLD: Final = 1e-6
 WIDEN: Final = 1.5
 # Where too few rows can show nothing, thresholds start from at least this many error scales.
 CAREFUL: Final = 3.0
-# Rows that reach the exact engine are close calls: about a third of them take its float64 tier too.
-EXACT_FACTOR: Final = 2.0
+# Rows that reach the exact engine are close calls: most of them take its float64 tier too (of ijcnn1's, tuned, nine in
+# ten, at 3.3 times the cost of a usual row).
+EXACT_FACTOR: Final = 3.5
 # Thresholds are chosen so that the check will pass with about this probability.
-PASSING: Final = 0.8
+PASSING: Final = 0.65
 # Thresholds that a multi-class row is tried at.
 GRID: Final = np.concatenate([[0.0], np.geomspace(1e-2, 1e3, 61)])
 

@@ -26,7 +26,7 @@ from svelto.machine import KernelMachine
 
 # A reduced set is tried behind other stages where the machine has this many times its vectors.
 LEAST_REDUCTION: Final = 2
-# ... and only where rows that are sent on make up this share of the cost.
+# ... and only where a row costs more than the cheapest first stage alone by this share.
 OPEN_SHARE: Final = 0.2
 # One more stage has to lower the cost to this: rows that are sent on are copied, and thresholds share the errors.
 WORTH: Final = 0.9
@@ -94,7 +94,7 @@ def cheapest_stages(
         best = _cheapest_sum(prices, options, build)
     else:
         best = alone = prices([build(options)])
-        for found in ends.tried(alone):
+        for found in ends.tried(alone.cost, alone.stages[0].operations()):
             ended = [prices([*alone.stages, *end]) for end in found]
             best = _best(ended if ends.forced else [alone, *ended])
             if prices.exact_share(best) < LARGE_SHARE:
@@ -181,10 +181,9 @@ class _Ends:
         if self.forced and not self.sizes:
             self.sizes = [min(SIZES[0], machine.n_sv)]
 
-    def tried(self, best: Priced) -> Iterator[list[list[Any]]]:
-        """Those to try behind stages that cost this; then a larger one as well, for those who need it."""
-        open_cost = best.cost - best.stages[0].operations()
-        if not self.forced and not open_cost > OPEN_SHARE * best.cost:
+    def tried(self, cost: float, least: float) -> Iterator[list[list[Any]]]:
+        """Those to try where a row costs this, and could cost little less than `least`; then a larger one as well."""
+        if not self.forced and cost <= (1.0 + OPEN_SHARE) * least:
             return
         if not self.sizes:
             return
@@ -231,7 +230,7 @@ class _HingeSearch:
             best = self.grown(answers, best)
             best = _best([best, *(self.prices(pair) for pair in self.pairs())])
         useful: list[list[Any]] = []
-        for found in ends.tried(best):
+        for found in ends.tried(best.cost, min(stage.operations() for stage in self.tried.values())):
             best, useful = self.ended([] if ends.forced and not useful else [best], found, kinds, sizes)
             if self.prices.exact_share(best) < LARGE_SHARE:
                 break
