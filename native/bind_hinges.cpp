@@ -159,9 +159,8 @@ class HingeEngine final : public LabelStage {
         if (errors_.is_none()) return;
         stage_.map = &nb::cast<const ErrorMap&>(errors_);
         require(stage_.map->width() == width() && stage_.map->n_scores() == 1, "the map of errors does not fit");
-        // Ties are broken by sums of scores, which a factor changes; a guard and its rim have factors of their own.
-        require(!stage_.vote.break_ties && !stage_.distilled && !stage_.guarded,
-                "a map of errors stands beside a plain vote, and without a guard");
+        // Ties are broken by sums of scores, which a factor changes.
+        require(!stage_.vote.break_ties && !stage_.distilled, "a map of errors stands beside a plain vote");
     }
 
     int width() const noexcept override { return stage_.hinges.d; }

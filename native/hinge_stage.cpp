@@ -73,8 +73,9 @@ class HingeWalker {
         if (times != nullptr && vote.n_scores == 1 && vote.rule != Rule::argmax) {
             // In double precision, as thresholds were found: they stand on single rows.
             for (int i = 0; i < n; ++i) {
-                const double error = times[i] * stage_.error[0];
-                labels[i] = vote_.label(scores(i), caution, [=](int) { return error; });
+                const double error = factor_of(i) * stage_.error[0] * times[i];
+                const bool known = places_[i] != kOutside;
+                labels[i] = known ? vote_.label(scores(i), caution, [=](int) { return error; }) : kUndecided;
             }
             return;
         }

@@ -21,7 +21,7 @@ struct HingeStage {
     bool guarded = false;
     PackedGuard guard;              // rows outside are open: undecided at every caution, their errors infinite
     double rim_factor = 1.0;        // error scales of rows on the rim count so many times
-    const ErrorMap* map = nullptr;  // says how many times a row's error scales count; null: once. Not beside a guard
+    const ErrorMap* map = nullptr;  // says how many times a row's error scales count; null: once
 };
 
 // labels[row]: the label where |score| exceeds `caution` times its error scale for every score that can change it, else

@@ -33,7 +33,7 @@ def run(capsys, *arguments):
 
 
 def test_figures_are_measured_on_rows_that_nothing_was_built_on(monkeypatch):
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)  # stages of so small a machine would not pay
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)  # stages of so small a machine would not pay
     told = []
     lines, report = bench(
         MACHINE, X, methods=("exact", "taylor_tree", "auto"), agreement=0.9, n_jobs=1, tell=told.append

@@ -21,8 +21,10 @@ from svelto.engines.arrays import aligned
 from svelto.engines.bumps import MOST_COLUMNS, MOST_EXPONENT, bump_fields
 from svelto.engines.reduced_stage import ReducedSet, build_error_map
 from svelto.engines.stage_costs import BUMP_COST, READ_COST, ROW_COST, VOTE_COST
+from svelto.guard_fit import guard_for
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
+from svelto.oracle import Neighbourhoods
 from svelto.scaling import Scaling
 
 
@@ -127,6 +129,32 @@ def test_thresholds_that_stand_on_single_rows(mapped):
         query = Query(X[row : row + 1])
         assert stage.settle(query, caution * (1 + 1e-9), 1)[0] == -1
         assert stage.settle(query, caution * (1 - 1e-6), 1)[0] >= 0
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_rows_on_the_rim_take_more_caution_and_strange_ones_stay_open(n_classes, mapped):
+    plain, known = stage_of(n_classes), rows_of(3000, 5)
+    guard = guard_for(plain.machine, known, 0, 1, Neighbourhoods(known, 0, 1))
+    assert guard.core is not None
+    if mapped:
+        relative = np.random.default_rng(5).uniform(0.2, 3.0, size=3000)
+        plain = replace(plain, error_map=build_error_map(known, known, relative, 0, 1))
+    stage = plain.guarded_by(guard)
+    assert stage.guards_itself
+    X = np.vstack([known[:500], 1.5 * rows_of(3000, 5, seed=6)])
+    rim, outside = stage.on_rim(Query(X), 1), guard(Query(X), 1)
+    assert min(rim.sum(), outside.sum(), (~rim & ~outside).sum()) > 20
+    scores, errors = plain.scores(Query(X), 1)
+    times = np.where(outside, np.inf, np.where(rim, guard.core.factor, 1.0))[:, None]
+    with np.errstate(invalid="ignore"):
+        assert_allclose(stage.scores(Query(X), 1)[1], errors * times, rtol=1e-12)
+    assert_array_equal(stage.scores(Query(X), 1)[0], scores)
+    bounds = np.where(np.isfinite(errors * times), 0.7 * errors * times, 1e300)
+    expected = settled_labels(stage.machine, scores, bounds)
+    assert_array_equal(stage.settle(Query(X), 0.7, 1), expected)
+    assert (stage.settle(Query(X), 0.0, 1)[outside] == -1).all()
+    assert (settled_labels(stage.machine, scores, 0.7 * errors)[rim] >= 0).sum() > (expected[rim] >= 0).sum()
 
 
 def test_a_row_beyond_the_map_is_open():

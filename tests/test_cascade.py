@@ -34,7 +34,7 @@ FAST = {"method": "taylor_tree", "random_state": 0, "n_jobs": 1}
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)
 
 
 def rows(n, d=3, seed=1):
@@ -353,7 +353,7 @@ def test_full_confidence_is_no_arithmetic_error():
 
 
 def test_a_tree_that_does_not_pay_is_not_asked(monkeypatch):
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 2.0)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1.0)
     machine, X = random_machine(n_sv=5, d=3), rows(1000)
     fast = svelto.accelerate(machine, X, **FAST, agreement=0.9, oracle_rows=500)
     assert fast.report.promise == "exact"

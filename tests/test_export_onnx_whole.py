@@ -95,7 +95,7 @@ WHOLE = {
 def predictors():
     with pytest.MonkeyPatch.context() as patch:
         # Against machines that train in a moment no stage pays, and none would be used: here every stage pays.
-        patch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+        patch.setattr("svelto.stage_search.PAYS", 1e9)
         return {name: make() for name, make in {**PROMISED, **WHOLE}.items()}
 
 
@@ -211,7 +211,7 @@ def test_the_model_says_what_it_is_and_is_the_same_each_time(predictors, tmp_pat
     model = onnx.load(tmp_path / "a.onnx")
     onnx.checker.check_model(model, full_check=True)
     facts = {entry.key: entry.value for entry in model.metadata_props}
-    assert facts["svelto method"] == "hinges -> exact"
+    assert facts["svelto method"] == " -> ".join([*(stage.name for stage in fast._engine.stages), "exact"])
     assert facts["svelto promise"].startswith("statistical: ")
     assert facts["svelto measured"].startswith("100.0000% of the labels are those of the Python predictor on 600 rows")
     assert facts["svelto written by"] == f"svelto {svelto.__version__}"

@@ -59,7 +59,7 @@ def predictors():
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         # Against machines that train in a moment no stage pays, and none would be used: here every stage pays.
-        patch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+        patch.setattr("svelto.stage_search.PAYS", 1e9)
         for name, (model, y, more) in CASES.items():
             options = {"n_hinges": 6, "oracle_rows": 2000, "max_epochs": 2, "next_stage": None, **more}
             fast = svelto.accelerate(

@@ -37,7 +37,7 @@ METHODS = {
 @pytest.fixture(autouse=True)
 def stages_pay(monkeypatch):
     """Small machines keep tests fast, but against them no stage pays, and none would be used: here every stage pays."""
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)
 
 
 def slow_gaps(guard, X):
@@ -690,7 +690,7 @@ def test_only_statistical_promises_on_vectors_have_a_guard():
 
 
 def test_no_guard_where_the_exact_engine_answers_everything(monkeypatch):
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 2.0)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1.0)
     fast = accelerated(random_machine(n_sv=5, d=WIDTH), usual(1000) - 4.0, "taylor_tree")
     assert fast.report.promise == "exact"
     assert fast._engine.guard is None

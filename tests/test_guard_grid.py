@@ -36,7 +36,7 @@ from test_hinge_guard import WIDTHS, open_rows, some_net
 @pytest.fixture(autouse=True)
 def stages_pay(monkeypatch):
     """Small machines keep tests fast, but against them no stage pays, and none would be used: here every stage pays."""
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)
 
 
 def slow_off_grid(guard, X, tolerance=1 / 8):

@@ -32,7 +32,7 @@ FAR, FAR_COLOURS = make_blobs(3000, centers=[[-4.0, 0.0], [4.0, 0.0]], random_st
 @pytest.fixture(autouse=True)
 def stages_pay(monkeypatch):
     """Small machines keep tests fast, but against them no stage pays, and none would be used: here every one does."""
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)
 
 
 def stage_of(fast) -> HingeStage:

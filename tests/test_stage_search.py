@@ -11,7 +11,10 @@ from sklearn.svm import SVC
 
 import svelto
 from machines import random_machine
-from svelto import stage_search
+from svelto import calibrate, stage_search
+from svelto._inputs import Query
+from svelto.calibration_rows import CalibrationRows
+from svelto.engines.exact import build_exact
 from svelto.engines.hinges import HingeOptions
 from svelto.engines.reduced_stage import ReducedSetOptions
 from svelto.guarantee import StageTrace, settled_wrong
@@ -55,6 +58,9 @@ class Calibrator:
         own = [t["choose"] for t in traces]
         _, reach = settled_wrong(own, thresholds)
         return thresholds, sum(r * t.cost for r, t in zip(reach, own, strict=False)) + reach[-1] * self.exact_cost
+
+    def rest_cost(self, share):
+        return share * self.exact_cost
 
     def certify(self, traces, thresholds):
         return thresholds
@@ -244,6 +250,24 @@ def test_two_sizes_of_hinges_before_a_reduced_set():
 
     found, _ = ended(world, {64: (1500.0, 0.001), 192: (3000.0, 0.0)})
     assert found == [("small hinges", 15, "scores"), ("hinges", 63, "scores"), ("reduced_set", 64, "plain")]
+
+
+def test_what_reaches_the_exact_engine_last_are_close_calls():
+    """Rows that take its float64 tier cost more, and are counted on the rows to choose on."""
+    X, y = make_moons(4000, noise=0.3, random_state=0)
+    machine = svelto.KernelMachine.from_sklearn(SVC(C=100.0, gamma=1.0).fit(X[:1000], y[:1000]))
+    exact = build_exact(machine)
+    rows = CalibrationRows(X[:1000], X[1000:2500], X[2500:], "given", 0.0)
+    own = calibrate.Calibrator(machine, exact, rows, 0.99, 0.95)
+    tally = exact.labels(Query(X[1000:2500]))[1]
+    close = (tally.float64 + tally.reference) / 1500
+    assert 0.0 < close < 0.5
+    assert own.close_share == close
+    factor = calibrate.EXACT_FACTOR
+    assert own.exact_cost == factor * own.whole_cost
+    assert own.rest_cost(1.0) == pytest.approx(own.whole_cost * (1.0 + (factor - 1.0) * close))
+    assert own.rest_cost(close / 2) == pytest.approx(factor * own.whole_cost * close / 2)  # none but close calls
+    assert own.rest_cost(0.0) == 0.0
 
 
 def test_three_stages_keep_the_promise():

@@ -40,7 +40,7 @@ from test_taylor_tree import answers, same
 @pytest.fixture(autouse=True)
 def trees_pay(monkeypatch):
     """Small machines keep tests fast, but against them no tree pays, and none would be used: here every tree pays."""
-    monkeypatch.setattr("svelto.stage_search.EXACT_FACTOR", 1e-9)
+    monkeypatch.setattr("svelto.stage_search.PAYS", 1e9)
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -36,8 +36,7 @@ LEAST_THRESHOLD: Final = 1e-6
 WIDEN: Final = 1.5
 # Where too few rows can show nothing, thresholds start from at least this many error scales.
 CAREFUL: Final = 3.0
-# Rows that reach the exact engine are close calls: most of them take its float64 tier too (of ijcnn1's, tuned, nine in
-# ten, at 3.3 times the cost of a usual row).
+# A row whose float32 scores do not decide takes the exact engine's float64 tier too, and costs so many usual rows.
 EXACT_FACTOR: Final = 3.5
 # Thresholds are chosen so that the check will pass with about this probability.
 PASSING: Final = 0.65
@@ -130,19 +129,30 @@ class Calibrator:
         self.n_jobs = n_jobs
         self.needed = rows_needed(1.0 - agreement, confidence)
         # In the unit of `Stage.operations`: multiply-adds, or kernel values where those are all that counts.
-        self.exact_cost = float(machine.n_sv)
-        if machine.kernel.has_native_code:
-            self.exact_cost = EXACT_FACTOR * whole_sum_cost(machine, rows.choose)
+        native = machine.kernel.has_native_code
+        self.whole_cost = whole_sum_cost(machine, rows.choose) if native else float(machine.n_sv)
+        self.close_share = 0.0
         self._truth = {}
         self._guarded: dict[str, Any] = {}
         for name, X in (("choose", rows.choose), ("check", rows.check)):
-            labels = exact.labels(Query(X), n_jobs)[0]
+            labels, tally = exact.labels(Query(X), n_jobs)
+            if native and name == "choose":
+                self.close_share = (tally.float64 + tally.reference) / max(len(labels), 1)
             # Exact scores are only looked at where values count.
             values = exact.scores(Query(X), n_jobs) if machine.task == "regression" else np.empty((0, 0))
             self._truth[name] = values, labels
             self._guarded[name] = (
                 np.zeros(len(labels), dtype=bool) if rows.guard is None else rows.guard(Query(X), n_jobs)
             )
+
+    @property
+    def exact_cost(self) -> float:
+        """What the exact engine costs for a row that is sent on to it last: a close call."""
+        return self.whole_cost * (EXACT_FACTOR if self.close_share > 0.0 else 1.0)
+
+    def rest_cost(self, share: float) -> float:
+        """What it costs a row where so large a share of them reaches it, all close calls among them."""
+        return self.whole_cost * (share + (EXACT_FACTOR - 1.0) * min(share, self.close_share))
 
     @property
     def few(self) -> bool:
@@ -187,7 +197,7 @@ class Calibrator:
             thresholds = widened(thresholds, WIDEN)
         n_wrong, reach = settled_wrong(choosing, thresholds)
         cost = sum(share * trace.cost for share, trace in zip(reach, choosing, strict=False))
-        return thresholds, n_wrong, cost + reach[-1] * self.exact_cost
+        return thresholds, n_wrong, cost + self.rest_cost(reach[-1])
 
     def chosen_agreement(self, traces: list[dict[str, StageTrace]], thresholds: list[float]) -> float:
         """Share of the rows to choose on whose labels agree: a little better than on others."""

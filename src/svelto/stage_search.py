@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from svelto.calibrate import EXACT_FACTOR, Calibrator
+from svelto.calibrate import Calibrator
 from svelto.engines.hinges import LAST_SIZES, HingeOptions, whole_vectors
 from svelto.engines.hinges import SIZES as HINGES
 from svelto.engines.reduced_stage import LARGE_SIZE, SIZES, ReducedSetOptions
@@ -41,6 +41,8 @@ LAST_WEIGHTS: Final = 65_536
 # Size of hinges that the search starts from, for two classes or values, and for more.
 FIRST_SIZE: Final = 32
 FIRST_OF_MANY: Final = 64
+# Stages are asked where they cost no more than so many times what the exact engine alone does.
+PAYS: Final = 1.0
 # Hinges of a sequence, the last apart: work and reports know stages by their names.
 NAMES: Final = ("small hinges", "more hinges", "still more hinges")
 
@@ -99,7 +101,7 @@ def cheapest_stages(
             best = _best(ended if ends.forced else [alone, *ended])
             if prices.exact_share(best) < LARGE_SHARE:
                 break
-    if best.cost > calibrator.exact_cost / EXACT_FACTOR:
+    if not prices.pays(best):
         # What the stages settle does not pay for asking them: the exact engine alone is faster.
         best = best._replace(thresholds=[math.inf] * len(best.stages))
     return best
@@ -123,7 +125,11 @@ class _Prices:
 
     def exact_share(self, priced: Priced) -> float:
         """Share of the exact engine's rows in the cost."""
-        return priced.left * self.calibrator.exact_cost / priced.cost
+        return self.calibrator.rest_cost(priced.left) / priced.cost
+
+    def pays(self, priced: Priced) -> bool:
+        """Whether it costs less than the exact engine alone."""
+        return priced.cost <= PAYS * self.calibrator.rest_cost(1.0)
 
     def _traces(self, stage: Any) -> dict[str, StageTrace]:
         if id(stage) not in self._known:
@@ -286,12 +292,10 @@ class _HingeSearch:
 
     def with_last(self, answers: Any, best: Priced, ends: list[list[Any]]) -> Priced:
         """The same with hinges that are too large for all rows."""
-        calibrator = self.prices.calibrator
         before = [[stage] for (kind, _), stage in sorted(self.tried.items()) if kind == answers]
         for size in LAST_SIZES:
-            paid = best.cost <= calibrator.exact_cost / EXACT_FACTOR
-            paid = paid and size * (self.width + self.n_outputs[answers]) <= LAST_WEIGHTS
-            if not paid or self.prices.exact_share(best) < LAST_SHARE:
+            small = size * (self.width + self.n_outputs[answers]) <= LAST_WEIGHTS
+            if not small or not self.prices.pays(best) or self.prices.exact_share(best) < LAST_SHARE:
                 break
             large = self.hinges(answers, size)
             own = [stage for stage in best.stages if any(stage is one for one in self.tried.values())]

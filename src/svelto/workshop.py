@@ -188,7 +188,7 @@ class Workshop:
                 seed=self.seed,
                 n_jobs=self.n_jobs,
                 progress=self.progress,
-            )
+            ).guarded_by(self.guard)
         stage = BUILDERS[type(options)](
             self.machine,
             self.rows,

@@ -19,7 +19,8 @@ import numpy as np
 
 from svelto._typing import FloatArray
 from svelto.engines.arrays import aligned_zeros, padded_rows, padded_width
-from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
+from svelto.engines.packing import RULE_CODES, add_guard, add_scaling, breaks_ties
+from svelto.guard import Guard
 from svelto.machine import KernelMachine
 
 # Exponents of vectors up to this size leave kernel values about four digits (2^10 / 2^24).
@@ -30,7 +31,9 @@ MOST_SQUARE: Final = 1e30
 MOST_COLUMNS: Final = 2**20
 
 
-def bump_fields(machine: KernelMachine, reduced: KernelMachine, unit: FloatArray) -> dict[str, Any] | None:
+def bump_fields(
+    machine: KernelMachine, reduced: KernelMachine, unit: FloatArray, guard: Guard | None = None
+) -> dict[str, Any] | None:
     """What `_core.HingeStage` reads of a reduced machine that answers for another; None where it cannot serve.
 
     Parameters
@@ -41,6 +44,8 @@ def bump_fields(machine: KernelMachine, reduced: KernelMachine, unit: FloatArray
         Values, one row of coefficients a score.
     unit : ndarray of shape (n_scores,)
         Error scale of each score.
+    guard : Guard, optional
+        Rows that it may not know stay open; on its rim error scales count several times.
     """
     if reduced.kernel.name != "rbf" or reduced.has_sparse_vectors or reduced.is_grouped or breaks_ties(machine):
         return None
@@ -78,4 +83,5 @@ def bump_fields(machine: KernelMachine, reduced: KernelMachine, unit: FloatArray
         "error": np.array(unit, dtype=np.float64),
     }
     add_scaling(fields, machine)
+    add_guard(fields, guard, shift)
     return fields

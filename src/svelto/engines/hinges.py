@@ -30,7 +30,7 @@ from svelto.engines.exact import instruction_level
 from svelto.engines.hinge_fit import decisive_weights, fit_class_hinges, fit_hinges
 from svelto.engines.hinge_training import Hinges
 from svelto.engines.native_stage import stage_cautions, stage_labels, stage_scores
-from svelto.engines.packing import RULE_CODES, add_scaling, breaks_ties
+from svelto.engines.packing import RULE_CODES, add_guard, add_scaling, breaks_ties
 from svelto.engines.stage_costs import answer_cost, inputs_read, layer_cost, mix_cost
 from svelto.engines.taylor_tree import Progress
 from svelto.feature_blocks import features_read
@@ -162,9 +162,7 @@ class HingeStage:
         # With a single score its own column stands in front.
         fields["mix"] = padded_rows(hinges.mix if p > 1 else np.concatenate([[1.0], hinges.mix[:, 0]]))
         add_scaling(fields, machine)
-        if self.guard is not None:
-            fields["guard"] = self.guard.in_single_precision(self.shift, rim=True)
-            fields["rim_factor"] = 1.0 if self.guard.core is None else self.guard.core.factor
+        add_guard(fields, self.guard, self.shift)
         return fields
 
     def _rule(self) -> int:

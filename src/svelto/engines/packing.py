@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from scipy import sparse
@@ -21,6 +21,9 @@ from svelto import _core
 from svelto._typing import FloatArray, Rows
 from svelto.engines.arrays import aligned
 from svelto.machine import KernelMachine
+
+if TYPE_CHECKING:
+    from svelto.guard import Guard
 
 KERNEL_CODES: Final = {"rbf": 0, "exponential": 1, "laplacian": 2, "poly": 3, "sigmoid": 4, "linear": 5}
 RULE_CODES: Final = {"pairs": 0, "argmax": 1, "sign": 2, "value": 3}
@@ -180,6 +183,13 @@ def add_scaling(fields: Fields, machine: KernelMachine) -> None:
         fields["scaling_shift"] = np.ascontiguousarray(scaling.shift)
         fields["scaling_factor"] = np.ascontiguousarray(scaling.factor)
         fields["scaling_low"], fields["scaling_high"] = float(scaling.low), float(scaling.high)
+
+
+def add_guard(fields: Fields, guard: Guard | None, shift: FloatArray) -> None:
+    """The guard of a stage whose rows lose a shift, and how many times error scales count on its rim."""
+    if guard is not None:
+        fields["guard"] = guard.in_single_precision(shift, rim=True)
+        fields["rim_factor"] = 1.0 if guard.core is None else guard.core.factor
 
 
 def _add_reference_vectors(fields: Fields, machine: KernelMachine) -> None:

@@ -37,6 +37,7 @@ from svelto.engines.stage_costs import (
     mix_cost,
 )
 from svelto.engines.taylor_tree import Progress, TaylorTree, TreeOptions, build_taylor_tree
+from svelto.guard import Guard
 from svelto.kernels import Kernel
 from svelto.machine import KernelMachine
 from svelto.scaling import Scaling
@@ -89,6 +90,8 @@ class ReducedSet:
         Size of each score's error.
     error_map : TaylorTree or None
         Error scales in those units; None: nothing is known, and every error scale is the unit itself.
+    guard : Guard, optional
+        Rows that it may not know stay open, and those on its rim take more caution; bumps only.
     n_read : float, optional
         Features of a dense row that cost as much as those of a usual row; None: all. Files do not keep it.
     """
@@ -97,13 +100,21 @@ class ReducedSet:
     reduced: KernelMachine
     unit: FloatArray
     error_map: TaylorTree | None = None
+    guard: Guard | None = None
     name: str = "reduced_set"
     n_read: float | None = None
 
     @classmethod
-    def on(cls, machine: KernelMachine, engine: ExactEngine, unit: FloatArray, error_map: TaylorTree | None) -> Self:
+    def on(
+        cls,
+        machine: KernelMachine,
+        engine: ExactEngine,
+        unit: FloatArray,
+        error_map: TaylorTree | None,
+        guard: Guard | None = None,
+    ) -> Self:
         """The stage on an engine that was packed before."""
-        stage = cls(machine, engine.machine, unit, error_map)
+        stage = cls(machine, engine.machine, unit, error_map, guard)
         if stage._bumps is None:
             stage.engine = engine
         return stage
@@ -119,7 +130,16 @@ class ReducedSet:
 
     @cached_property
     def _bumps(self) -> dict[str, Any] | None:
-        return bump_fields(self.machine, self.reduced, self.unit)
+        return bump_fields(self.machine, self.reduced, self.unit, self.guard)
+
+    def guarded_by(self, guard: Guard | None) -> ReducedSet:
+        """The same with a guard of its own, where it can have one."""
+        return self if self._bumps is None else replace(self, guard=guard)
+
+    @property
+    def guards_itself(self) -> bool:
+        """Whether rows that the guard does not know are left open."""
+        return self.guard is not None and self._bumps is not None
 
     @cached_property
     def native_part(self) -> Any:
@@ -151,6 +171,7 @@ class ReducedSet:
     def nbytes(self) -> int:
         """Bytes of the packed arrays and of the map."""
         fields = self._bumps or {}
+        fields = {**fields, **fields.get("guard", {})}
         own = sum(part.nbytes for part in fields.values() if isinstance(part, np.ndarray)) or self.engine.nbytes
         return int(own) + (0 if self.error_map is None else self.error_map.nbytes)
 
@@ -166,13 +187,19 @@ class ReducedSet:
         """Scores and error scales, each (n_rows, n_scores)."""
         if self._bumps is None:
             scores = self.engine.scores(query, n_jobs)
+            errors = np.broadcast_to(self.unit, scores.shape).copy()
         else:
             shape = (query.rows.shape[0], self.machine.n_scores)
-            scores = np.empty(shape)
-            stage_scores(self.native_part, query, (scores, np.empty(shape)), n_jobs)
-        if self.error_map is None:
-            return scores, np.broadcast_to(self.unit, scores.shape).copy()
-        return scores, self.error_map.scores(query, n_jobs)[1] * self.unit
+            scores, errors = np.empty(shape), np.empty(shape)
+            stage_scores(self.native_part, query, (scores, errors), n_jobs)
+        if self.error_map is not None:
+            errors *= self.error_map.scores(query, n_jobs)[1]
+        return scores, errors
+
+    def on_rim(self, query: Query, n_jobs: int | None = None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each row is on the rim of the guard, where error scales count several times."""
+        errors = self.without_map().scores(query, n_jobs)[1]
+        return np.asarray((errors > self.unit).any(axis=1) & np.isfinite(errors).all(axis=1))
 
     def cost(self, query: Query, n_jobs: int | None = None) -> dict[str, float]:
         """Kernel evaluations a row, and dot products of the map of errors."""

@@ -139,7 +139,7 @@ def _stage_lines(setting: Setting, plan: Plan, stages: list[StageParts], voting:
 
 def _knows_rim(plan: Plan, stage: Any, threshold: float) -> bool:
     """Whether a stage takes more caution on the rim of the plan's guard."""
-    known = isinstance(stage, HingeStage) and stage.guard is not None and stage.guard is plan.guard
+    known = isinstance(stage, HingeStage | ReducedSet) and stage.guard is not None and stage.guard is plan.guard
     return known and stage.guard.core is not None and threshold > 0.0
 
 

@@ -133,7 +133,7 @@ def _alone(engine: Cascade, stage: Any) -> Plan:
     elif isinstance(stage, HingeStage | TaylorTree):
         stage = replace(stage, guard=None)
     elif isinstance(stage, ReducedSet):
-        stage = stage.without_map()
+        stage = replace(stage, error_map=None, guard=None)
     return Plan(stage.name, engine.machine, [stage], [0.0], exact=False, whole=False)
 
 

@@ -184,7 +184,7 @@ def _stage(graph: Graph, plan: Plan, voting: Voting, stage: Any, threshold: floa
 
 def _rim_factors(graph: Graph, stage: Any, rows: str) -> str:
     """How many times the error scales of each row count, one column; empty where that is once for all."""
-    guard = stage.guard if isinstance(stage, HingeStage) else None
+    guard = stage.guard if isinstance(stage, HingeStage | ReducedSet) else None
     if guard is None or guard.core is None:
         return ""
     ordinary = graph.column(in_core(graph, guard, rows, centre_of(stage.machine)))

@@ -135,6 +135,10 @@ class In:
 
     # -- arrays ----------------------------------------------------------------------------------------------
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a value."""
+        return name in self.content
+
     def has_array(self, name: str) -> bool:
         """Whether there is such an array."""
         return self.prefix + name in self.file.entries

@@ -294,7 +294,7 @@ def _write_reduced(out: Out, stage: ReducedSet, shared: Shared) -> None:
     write_machine(out.part("machine"), replace(stage.reduced, scaling=None))
     write_exact(out.part("engine"), stage.packed_engine())
     out.put("unit", stage.unit, "<f8")
-    out.set(mapped=stage.error_map is not None)
+    out.set(mapped=stage.error_map is not None, guard=_place(stage.guard, shared.guards))
     if stage.error_map is not None:
         _write_tree(out.part("map"), stage.error_map, shared)
 
@@ -308,7 +308,12 @@ def _read_reduced(part: In, shared: Shared) -> ReducedSet:
     engine = read_exact(part.part("engine"), replace(reduced, scaling=machine.scaling))
     assert isinstance(engine, ExactEngine)
     error_map = _read_tree(part.part("map"), shared, map_machine(d, machine.scaling)) if part.flag("mapped") else None
-    return ReducedSet.on(machine, engine, part.floats("unit", (machine.n_scores,), always=True), error_map)
+    unit = part.floats("unit", (machine.n_scores,), always=True)
+    guard = _read_place(part, shared.guards) if part.has("guard") else None  # files of before have none
+    stage = ReducedSet.on(machine, engine, unit, error_map, guard)
+    if guard is not None and not stage.guards_itself:
+        part.fail("a reduced set has a guard that it cannot ask")
+    return stage
 
 
 Writer = Callable[[Out, Any, Shared], None]
