@@ -30,7 +30,7 @@ def test_small_hinges_before_large_ones_compile(tmp_path):
     X, y = make_moons(3000, noise=0.25, random_state=0)
     X = X.astype(np.float32).astype(np.float64)
     svc = SVC(C=3.0, gamma=1.0).fit(X[::3], y[::3])
-    options = {"n_hinges": 12, "oracle_rows": 3000, "max_epochs": 4}
+    options = {"n_hinges": 12, "oracle_rows": 3000, "max_epochs": 4, "next_stage": None}
     fast = svelto.accelerate(svc, X, method="hinges", agreement=0.95, random_state=0, n_jobs=1, **options)
     one = fast._engine
     small = replace(one.stages[0], name="small hinges")
