@@ -17,7 +17,7 @@ from svelto.calibration_rows import CalibrationRows
 from svelto.engines.exact import build_exact
 from svelto.engines.hinges import HingeOptions
 from svelto.engines.reduced_stage import ReducedSetOptions
-from svelto.guarantee import StageTrace, settled_wrong
+from svelto.guarantee import StageTrace, allowed, expected_to_pass, settled_wrong
 
 N = 4000
 
@@ -281,3 +281,28 @@ def test_three_stages_keep_the_promise():
     assert sum(work["stages"].values()) == pytest.approx(1.0)
     assert (fast.predict(new) == svc.predict(new)).mean() >= 0.999
     assert fast.report.promise in ("statistical", "exact")
+
+
+@pytest.mark.parametrize("source", ["given", "stand-ins"])
+def test_thresholds_are_chosen_so_that_the_check_will_pass(source):
+    """With few rows to check on, fewer of the rows to choose on may be wrong; with many, as many as can be shown."""
+    rng = np.random.default_rng(0)
+    n_choose, agreement, confidence = 50_000, 0.999, 0.95
+    caution = rng.exponential(size=n_choose)
+    trace = {"choose": StageTrace(caution, rng.random(n_choose) < 0.02 * np.exp(-caution), 1.0)}
+
+    def n_wrong(n_check):
+        own = calibrate.Calibrator.__new__(calibrate.Calibrator)
+        own.rows = CalibrationRows(None, np.zeros((n_choose, 1)), np.zeros((n_check, 1)), source, 0.0)
+        own.agreement, own.confidence, own.whole_cost, own.close_share = agreement, confidence, 1000.0, 0.0
+        own.needed = 2995
+        thresholds, _ = own.choose([trace])
+        return settled_wrong([trace["choose"]], thresholds)[0]
+
+    few, many = n_wrong(4000), n_wrong(500_000)
+    passing = expected_to_pass(allowed(4000, 1 - agreement, confidence), calibrate.PASSING) * n_choose / 4000
+    assert 0 < few <= passing < allowed(n_choose, 1 - agreement, confidence)
+    assert few < many or source == "stand-ins"
+    if source == "given":
+        assert few == int(passing)  # no budget is left unused
+        assert many == allowed(n_choose, 1 - agreement, confidence)
