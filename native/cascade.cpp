@@ -56,16 +56,17 @@ bool CascadeRun::ask_everywhere(const CascadeStage& asked) {
         n_open_ = 0;
         return true;
     }
-    open_.clear();
     listed_ = true;
+    for (const std::int64_t row : kept_) labels_[row] = 0;  // they are not open, whatever the stage says
+    // Without a branch: nobody can predict which rows are open. Where one is not, the next takes its place.
+    open_.resize(static_cast<std::size_t>(std::count(labels_, labels_ + rows_.n_rows, kUndecided)) + 1);
     std::size_t at = 0;
     for (std::int64_t row = 0; row < rows_.n_rows; ++row) {
-        if (at < kept_.size() && kept_[at] == row)
-            ++at;
-        else if (labels_[row] == kUndecided)
-            open_.push_back(row);
+        open_[at] = row;
+        at += labels_[row] == kUndecided;
     }
-    n_open_ = static_cast<std::int64_t>(open_.size());
+    open_.resize(at);
+    n_open_ = static_cast<std::int64_t>(at);
     taken_ = false;
     return true;
 }

@@ -33,9 +33,18 @@ double smallest_open_caution(double margin, double error, Bound bound) {
     return caution;
 }
 
-// labels[i] where |scores[i]| > limit; a loop that compilers turn into vectors.
-void signs_beyond(const float* scores, int n, float limit, std::int32_t positive, std::int32_t* labels) {
+// Limits of |scores| in the core of a guard and on its rim; outside of it nothing is settled.
+struct SignLimits {
+    float core, rim;
+};
+
+// labels[i] where |scores[i]| exceeds the limit of its place; a loop that compilers turn into vectors.
+void signs_beyond(const float* scores, const std::uint8_t* places, int n, SignLimits limits, std::int32_t positive,
+                  std::int32_t* labels) {
+    constexpr float kNever = std::numeric_limits<float>::infinity();
     for (int i = 0; i < n; ++i) {
+        const float outer = places[i] == kOnRim ? limits.rim : kNever;
+        const float limit = places[i] == kInCore ? limits.core : outer;
         const std::int32_t side = scores[i] > 0.0f ? positive : 1 - positive;
         labels[i] = std::fabs(scores[i]) > limit ? side : kUndecided;
     }
@@ -56,14 +65,17 @@ class HingeWalker {
         columns_.reserve(room * (columns + 1));
         scores_.reserve(room * static_cast<std::size_t>(hinges.padded));
         votes_by_pairs_ = !stage.distilled && PairVote::serves(stage.vote);
-        if (votes_by_pairs_) pair_vote_ = PairVote(stage.vote.n_classes, stage.error);
+        if (votes_by_pairs_) pair_vote_ = PairVote(hot, stage.vote.n_classes, stage.error);
     }
 
     // Reads rows [first, first + n) and evaluates them. False where a row cannot be read.
     bool run(const RowSource& rows, std::int64_t first, int n) {
         if (!packer_.pack(rows, first, n, outcome)) return false;
         if (stage_.guarded) hot_.place_rows(stage_.guard, packer_.rows(), places_);
-        hot_.evaluate_hinges(stage_.hinges, packer_.rows(), columns_.get(), scores_.get());
+        const Hinges& hinges = stage_.hinges;
+        hot_.evaluate_hinges(hinges, packer_.rows(), columns_.get(), scores_.get());
+        if (stage_.vote.rule == Rule::argmax)
+            hot_.best_classes(hinges.n_scores, scores_.get(), hinges.padded, n, {best_, best_score_, next_score_});
         return true;
     }
 
@@ -82,12 +94,13 @@ class HingeWalker {
         if (times != nullptr) divide_scores(n, times);
         if (votes_by_pairs_) {
             pair_vote_.set_caution(caution);
-            for (int i = 0; i < n; ++i) labels[i] = pair_vote_.label(scores(i));
+            pair_vote_.find_labels(scores_.get(), stage_.hinges.padded, n, labels);
         } else if (vote.n_scores > 1 || vote.rule == Rule::argmax || vote.rule == Rule::value) {
             for (int i = 0; i < n; ++i) labels[i] = label(i, caution);
         } else {
-            const float limit = float_below(caution > 0.0 ? caution * stage_.error[0] : 0.0);
-            signs_beyond(scores_.get(), n, limit, vote.rule == Rule::sign ? 1 : 0, labels);
+            const auto limit = [&](double much) { return float_below(much > 0.0 ? much * stage_.error[0] : 0.0); };
+            const SignLimits limits{limit(caution), limit(std::max(caution, caution * stage_.rim_factor))};
+            return signs_beyond(scores_.get(), places_, n, limits, vote.rule == Rule::sign ? 1 : 0, labels);
         }
         if (stage_.guarded) look_at_places(n, caution, labels);
     }
@@ -178,18 +191,8 @@ class HingeWalker {
 
     // The class of the largest score and its distance to the second; undecided where a score is no number.
     Margin best_class(int i) const noexcept {
-        const float* score = scores(i);
-        const int n = stage_.vote.n_scores;
-        int best = 0;
-        float second = -std::numeric_limits<float>::infinity(), trace = score[0] - score[0];
-        for (int p = 1; p < n; ++p) {
-            const bool better = score[p] > score[best];
-            second = std::max(second, score[better ? best : p]);
-            best = better ? p : best;
-            trace += score[p] - score[p];
-        }
-        if (!(trace == 0.0f)) return {};
-        return {best, static_cast<double>(score[best]) - static_cast<double>(second)};
+        static_assert(kNoClass == kUndecided);
+        return {best_[i], static_cast<double>(best_score_[i]) - static_cast<double>(next_score_[i])};
     }
 
     const HingeStage& stage_;
@@ -200,6 +203,9 @@ class HingeWalker {
     bool votes_by_pairs_ = false;
     AlignedBuffer<float> columns_, scores_;
     std::uint8_t places_[kBlockRows] = {};
+    // Of rows with one score a class: the best of them, and its score and the next.
+    alignas(64) std::int32_t best_[kBlockRows];
+    alignas(64) float best_score_[kBlockRows], next_score_[kBlockRows];
 };
 
 template <class Visit>

@@ -7,6 +7,8 @@
 // add in one rounding, and the last sum over hinges runs in as many partial sums as the level has lanes.
 #pragma once
 
+#include <algorithm>
+
 #include "hinges.hpp"
 #include "simd.hpp"
 
@@ -21,6 +23,9 @@ constexpr int kHingeRows = SVELTO_LEVEL == 2 || kVectors == 1 ? 8 : 4;
 // The same for a row with stored features, which has no others beside it.
 constexpr int kStoredVectors = 6;
 
+// What becomes of the sum of a column.
+enum class ColumnShape { hinge, bump, score };
+
 // One layer over a block of rows: where its inputs are, and where its columns go.
 struct HingePass {
     const HingeLayer& layer;
@@ -33,8 +38,9 @@ struct HingePass {
     std::ptrdiff_t before_stride;
     float* to;  // [n_rows][to_stride]; with mix one vector a row
     std::ptrdiff_t to_stride;
-    const float* mix;        // null: columns are stored
-    const float* row_const;  // [n_rows], taken off the exponents of bumps; null: hinges
+    const float* mix;  // null: columns are stored
+    ColumnShape shape = ColumnShape::hinge;
+    const float* row_const = nullptr;  // [n_rows], taken off the exponents of bumps
 };
 
 // What the columns of rows start from: the bias, and scores from what they were.
@@ -95,13 +101,16 @@ template <int kRows, int kVectors, class Shape>
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void finish_sums(const HingePass& pass, int row, int column,
                                                const VecF (&sum)[kRows][kVectors]) {
-    if (pass.row_const == nullptr) {
+    if (pass.shape == ColumnShape::hinge) {
         // In this order NaN stays NaN.
         finish_shaped(pass, row, column, sum, [](VecF floor, VecF value, int) { return vmax(floor, value); });
-    } else {
+    } else if (pass.shape == ColumnShape::bump) {
         const float* row_const = pass.row_const + row;
         finish_shaped(pass, row, column, sum,
                       [=](VecF, VecF value, int r) { return exp2_clamped(value - broadcast(row_const[r])); });
+    } else {
+        // x - x is 0 for finite x and NaN otherwise: a score that is no finite number decides nothing.
+        finish_shaped(pass, row, column, sum, [](VecF, VecF value, int) { return value + (value - value); });
     }
 }
 
@@ -186,33 +195,34 @@ inline void hinge_pass(const HingePass& pass) {
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-// x - x is 0 for finite x and NaN otherwise: a score that is no finite number decides nothing.
-inline void refuse_infinite(const Hinges& hinges, int n_rows, float* scores) noexcept {
-    for (int i = 0; i < n_rows; ++i, scores += hinges.padded)
-        for (int p = 0; p < hinges.n_scores; p += kLanes<float>) {
-            const VecF score = load(scores + p);
-            store(scores + p, score + (score - score));
-        }
-}
-
 // factor |x|^2 of every row. A feature has its place among the partial sums, so that zeros may be left out.
 inline void square_norms(const TreeRows& rows, int d, float factor, float* out) noexcept {
+    constexpr int kParts = kTreeLanes / kLanes<float>;
+    alignas(64) float part[kTreeLanes];
     for (int i = 0; i < rows.n; ++i) {
-        float part[kTreeLanes] = {};
-        const auto add = [&](int lane, float x) { part[lane] = part[lane] + x * x; };
         if (rows.stored != nullptr) {
-            for (int k = rows.start[i]; k < rows.start[i + 1]; ++k)
-                add(rows.stored[k].feature % kTreeLanes, rows.stored[k].value);
+            std::fill_n(part, kTreeLanes, 0.0f);
+            for (int k = rows.start[i]; k < rows.start[i + 1]; ++k) {
+                const StoredFeature x = rows.stored[k];
+                part[x.feature % kTreeLanes] += x.value * x.value;
+            }
         } else {
             const float* x = rows.dense + static_cast<std::ptrdiff_t>(i) * d;
-            int k = 0;
-            for (; k + kTreeLanes <= d; k += kTreeLanes)
-                for (int lane = 0; lane < kTreeLanes; ++lane) add(lane, x[k + lane]);
-            for (int lane = 0; k + lane < d; ++lane) add(lane, x[k + lane]);
+            VecF sum[kParts] = {};
+            for (int k = 0; k < d; k += kTreeLanes)
+                for (int v = 0; v < kParts && k + v * kLanes<float> < d; ++v) {
+                    const int at = k + v * kLanes<float>;
+                    const VecF values = load_first(x + at, d - at);
+                    sum[v] = sum[v] + values * values;
+                }
+            for (int v = 0; v < kParts; ++v) store(part + v * kLanes<float>, sum[v]);
         }
-        for (int half = kTreeLanes / 2; half > 0; half /= 2)
-            for (int lane = 0; lane < half; ++lane) part[lane] = part[lane] + part[lane + half];
-        out[i] = factor * part[0];
+        for (int left = kParts / 2; left > 0; left /= 2)  // until they fill one vector
+            for (int v = 0; v < left; ++v) {
+                float* const to = part + v * kLanes<float>;
+                store(to, load(to) + load(to + left * kLanes<float>));
+            }
+        out[i] = factor * mixed_sum(part);
     }
 }
 
@@ -224,7 +234,7 @@ inline void evaluate_bumps(const Hinges& bumps, const TreeRows& rows, float* scr
     float* const row_const = scratch + rows.n * stride;
     square_norms(rows, bumps.d, bumps.row_weight, row_const);
     hinge_pass({layer, rows.n, 0, rows.stored != nullptr ? nullptr : rows.dense, bumps.d, rows, nullptr, 0, scratch,
-                stride, single ? bumps.mix : nullptr, row_const});
+                stride, single ? bumps.mix : nullptr, ColumnShape::bump, row_const});
     if (single) {
         for (int i = 0; i < rows.n; ++i) {
             const float score = mixed_sum(scratch + i * kLanes<float>) + bumps.intercept;
@@ -233,8 +243,7 @@ inline void evaluate_bumps(const Hinges& bumps, const TreeRows& rows, float* scr
         return;
     }
     hinge_pass({bumps.last, rows.n, bumps.n_scores, scratch, stride, rows, nullptr, 0, scores, bumps.padded, nullptr,
-                nullptr});
-    refuse_infinite(bumps, rows.n, scores);
+                ColumnShape::score});
 }
 
 // scores[row][padded], NaN where a number on the way was too large for a float. scratch: the columns of all layers.
@@ -248,7 +257,7 @@ inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* s
         const bool mixes = hinges.n_scores == 1 && l == hinges.n_layers - 1;
         const std::ptrdiff_t stride = mixes ? kLanes<float> : layer.width;
         hinge_pass({layer, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scratch, stride,
-                    mixes ? hinges.mix : nullptr, nullptr});
+                    mixes ? hinges.mix : nullptr});
         before = scratch;
         before_stride = input_stride = stride;
         inputs = scratch + hinges.n_scores;
@@ -262,8 +271,7 @@ inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* s
         return;
     }
     hinge_pass({hinges.last, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scores,
-                hinges.padded, nullptr, nullptr});
-    refuse_infinite(hinges, rows.n, scores);
+                hinges.padded, nullptr, ColumnShape::score});
 }
 
 }  // namespace

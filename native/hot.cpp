@@ -15,6 +15,7 @@
 #include "path_tile.hpp"
 #include "sparse_tile.hpp"
 #include "tree_tile.hpp"
+#include "vote_tile.hpp"
 
 namespace svelto::SVELTO_NAMESPACE {
 namespace {
@@ -118,6 +119,8 @@ const HotTable table = {
     peel_chain,
     knock_out,
     evaluate_hinges,
+    meet_classes,
+    best_classes,
     place_rows,
     pair_row,
     kernel_row,

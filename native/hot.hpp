@@ -13,6 +13,7 @@
 #include "packed_guard.hpp"
 #include "path_tree.hpp"
 #include "tree.hpp"
+#include "votes.hpp"
 
 namespace svelto {
 
@@ -83,11 +84,11 @@ struct HotTable {
     void (*walk_paths)(const PathTree&, const TreeRows&, const PathValues&) noexcept;
     void (*evaluate_paths)(const PathTree&, const PathLeaves&, const TreeRows&, const PathValues&,
                            float* scores) noexcept;
-    // Contiguous rows to padded floats.
-    bool (*pack_f32)(const float* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
-                     int stride) noexcept;
-    bool (*pack_f64)(const double* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
-                     int stride) noexcept;
+    // Contiguous rows to padded floats; n_ahead <= n rows behind them will be asked for next.
+    bool (*pack_f32)(const float* from, std::ptrdiff_t row_stride, int n, int n_ahead, int d, const double* shift,
+                     float* to, int stride) noexcept;
+    bool (*pack_f64)(const double* from, std::ptrdiff_t row_stride, int n, int n_ahead, int d, const double* shift,
+                     float* to, int stride) noexcept;
     // Rows in CSR form to stored features.
     bool (*features_f32_i32)(const float*, const std::int32_t*, std::int64_t n, int d, StoredFeature* to,
                              std::int64_t& n_steps) noexcept;
@@ -104,6 +105,10 @@ struct HotTable {
     void (*knock_out)(const Knockout&, const TreeRows&, std::int32_t* place, std::int32_t* work) noexcept;
     // Hinging hyperplanes and bumps; scratch: the rows by the widths of all layers and one. scores: [n][padded].
     void (*evaluate_hinges)(const Hinges&, const TreeRows&, float* scratch, float* scores) noexcept;
+    // Votes of n_rows rows of scores, `stride` apart. limit: beyond which each pair is sure; scratch: [n_classes][16].
+    void (*meet_classes)(int n_classes, const float* limit, const float* scores, int stride, int n_rows,
+                         std::int32_t* scratch, const ClassDuels&) noexcept;
+    void (*best_classes)(int n_classes, const float* scores, int stride, int n_rows, const BestClasses&) noexcept;
     // Where rows are by the stage's guard (Place).
     void (*place_rows)(const PackedGuard&, const TreeRows&, std::uint8_t* places) noexcept;
     // Small SVMs.

@@ -21,16 +21,26 @@ template <class T>
     return __builtin_convertvector(values, VecD);
 }
 
-// to[i][k] = from[i][k] - shift[k], k < d; what stands behind d stays. False where a number is not finite.
+// Asks for numbers that will be read soon.
 template <class T>
-inline bool pack_rows(const T* from, std::ptrdiff_t row_stride, int n, int d, const double* shift, float* to,
-                      int stride) noexcept {
+[[gnu::always_inline]] inline void fetch(const T* from, int n) {
+    constexpr int kLine = 64 / static_cast<int>(sizeof(T));
+    for (int k = 0; k < n; k += kLine) __builtin_prefetch(from + k, 0, 2);
+}
+
+// to[i][k] = from[i][k] - shift[k], k < d; what stands behind d stays. False where a number is not finite. The
+// n_ahead <= n rows behind these are fetched: whoever asks for them next would wait for them else, because what is done
+// with a block takes longer than the processor looks ahead.
+template <class T>
+inline bool pack_rows(const T* from, std::ptrdiff_t row_stride, int n, int n_ahead, int d, const double* shift,
+                      float* to, int stride) noexcept {
     constexpr int kStep = kLanes<double>;
     // x - x is 0 for finite x and NaN otherwise, and only 0 has no bit set. Sums of it would wait for each other.
     VecL bits = {};
     std::int64_t bit = 0;
     for (int i = 0; i < n; ++i) {
         const T* row = from + i * row_stride;
+        if (i < n_ahead) fetch(row + n * row_stride, d);
         float* packed_row = to + static_cast<std::ptrdiff_t>(i) * stride;
         if (d < kStep) {
             for (int k = 0; k < d; ++k) {

@@ -180,23 +180,6 @@ inline Place place_by_box(const PackedGuard& guard, const StoredFeature* x, cons
 
 // -- dense rows -------------------------------------------------------------------------------------------------------
 
-// n floats, fewer than a vector has, and zeros behind them.
-[[gnu::always_inline]] inline VecF load_few(const float* from, int n) {
-#if SVELTO_LEVEL == 2
-    return reinterpret_cast<VecF>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), from));
-#elif SVELTO_LEVEL == 1
-    static constexpr std::int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-    __m256i mask;
-    __builtin_memcpy(&mask, kMask + 8 - n, sizeof mask);
-    return reinterpret_cast<VecF>(_mm256_maskload_ps(from, mask));
-#else
-    VecF values = {};
-    for (int i = 0; i < kLanes<float>; ++i)
-        if (i < n) values[i] = from[i];
-    return values;
-#endif
-}
-
 // What is known about a row without the sums that decide.
 struct Sure {
     bool box;
@@ -242,12 +225,6 @@ struct SureSums {
     }
 };
 
-[[gnu::always_inline]] inline VecF load_any(const float* from) {
-    VecF x;
-    __builtin_memcpy(&x, from, sizeof x);
-    return x;
-}
-
 template <int kVectors, bool kGridded>
 [[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const SureBounds<kVectors, kGridded>& bounds,
                                                  const float* row) {
@@ -259,8 +236,7 @@ template <int kVectors, bool kGridded>
     };
 #pragma GCC unroll 4
     for (int v = 0; v + 1 < kVectors; ++v) add(load_any(row + v * kLanes<float>), v);
-    add(guard.d == kLast + kLanes<float> ? load_any(row + kLast) : load_few(row + kLast, guard.d - kLast),
-        kVectors - 1);
+    add(load_first(row + kLast, guard.d - kLast), kVectors - 1);
     return sums.verdict(guard);
 }
 

@@ -1,14 +1,18 @@
-// The label of one row from the scores of all pairs of classes, where every pair has one error scale for all rows.
+// Labels of rows from the scores of all pairs of classes, where every pair has one error scale for all rows.
 //
 // Most rows have a class that beats every other one surely: nobody can reach its votes. It is found by rounds in which
-// classes knock each other out two by two; its rivals then are the scores of one class, and all other pairs are never
-// looked at. Where there is none, sure and possible votes are counted, by loops that compilers turn into vectors.
+// classes knock each other out two by two, for several rows side by side (vote_tile.hpp); its rivals then are the
+// scores of one class, and all other pairs are never looked at. Where it surely loses to nobody, but is not sure to win
+// against all, either it settles the row or nobody does: nobody else can be sure of as many votes as it may have. Few
+// pairs tell whether all others have lost often enough. Else sure and possible votes are counted.
 #pragma once
 
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "hot.hpp"
+#include "row_packer.hpp"
 #include "vote.hpp"
 
 namespace svelto {
@@ -27,13 +31,18 @@ class PairVote {
     }
 
     PairVote() = default;
-    PairVote(int n_classes, const double* error)
-        : n_(n_classes),
+    PairVote(const HotTable& hot, int n_classes, const double* error)
+        : hot_(&hot),
+          n_(n_classes),
           error_(error),
-          limit_(n_pairs()),
-          alive_(static_cast<std::size_t>(n_classes)),
-          sure_(static_cast<std::size_t>(n_classes)),
-          possible_(static_cast<std::size_t>(n_classes)) {}
+          limit_(size(n_ * (n_ - 1) / 2)),
+          row_(size(n_)),
+          sure_(size(n_)),
+          possible_(size(n_)) {
+        for (int i = 0; i < n_; ++i) row_[size(i)] = i * (2 * n_ - i - 1) / 2 - i - 1;
+        alive_.reserve(size(n_ * kTreeLanes));
+        counts_.reserve(3 * kBlockRows);
+    }
 
     // Settles where no error within `caution` times the error scales can change the label.
     void set_caution(double caution) {
@@ -41,40 +50,57 @@ class PairVote {
             limit_[p] = float_below(caution > 0.0 ? caution * error_[p] : 0.0);
     }
 
+    // Labels of at most kBlockRows rows of scores, `stride` apart.
+    void find_labels(const float* scores, int stride, int n_rows, std::int32_t* labels) {
+        std::int32_t* const counts = counts_.get();
+        const ClassDuels duels{counts, counts + kBlockRows, counts + 2 * kBlockRows};
+        hot_->meet_classes(n_, limit_.data(), scores, stride, n_rows, alive_.get(), duels);
+        for (int i = 0; i < n_rows; ++i, scores += stride) {
+            const int winner = duels.winner[i], won = duels.won[i];
+            if (won == n_ - 1)
+                labels[i] = winner;
+            else if (duels.lost[i] > 0)
+                labels[i] = most_votes(scores);
+            else
+                labels[i] = nobody_reaches(scores, winner, won) ? winner : kUndecided;
+        }
+    }
+
     int label(const float* scores) {
-        const int winner = last_alive(scores);
-        return beats_all(scores, winner) ? winner : most_votes(scores);
+        std::int32_t label = kUndecided;
+        find_labels(scores, 0, 1, &label);
+        return label;
     }
 
   private:
-    std::size_t n_pairs() const noexcept { return static_cast<std::size_t>(n_) * static_cast<std::size_t>(n_ - 1) / 2; }
+    static std::size_t size(int n) noexcept { return static_cast<std::size_t>(n); }
     // scores[row_of(i) + j] is the score of the pair i < j.
-    int row_of(int i) const noexcept { return i * (2 * n_ - i - 1) / 2 - i - 1; }
+    int row_of(int i) const noexcept { return row_[size(i)]; }
 
-    // Rounds instead of one class after the other: the comparisons of a round do not wait for each other.
-    int last_alive(const float* scores) noexcept {
-        std::int32_t* alive = alive_.data();
-        for (int i = 0; 2 * i + 1 < n_; ++i) alive[i] = 2 * i + (scores[row_of(2 * i) + 2 * i + 1] < 0.0f);
-        if (n_ % 2 == 1) alive[n_ / 2] = n_ - 1;
-        for (int left = (n_ + 1) / 2; left > 1; left = (left + 1) / 2) {
-            for (int i = 0; 2 * i + 1 < left; ++i) {
-                const std::int32_t a = alive[2 * i], b = alive[2 * i + 1];
-                alive[i] = scores[row_of(a) + b] < 0.0f ? b : a;
-            }
-            if (left % 2 == 1) alive[left / 2] = alive[left - 1];
-        }
-        return alive[0];
+    // Whether no other class can have as many votes as the winner surely has; an equal number is enough for those
+    // before it. Its rivals, whom it does not surely beat, are asked first: they have one defeat less.
+    bool nobody_reaches(const float* scores, int winner, int votes) const noexcept {
+        const auto reaches = [&](int i) { return !loses_often(scores, i, n_ - 1 - votes + (i < winner)); };
+        for (int i = 0; i < n_; ++i)
+            if (i != winner && !loses_to(scores, i, winner) && reaches(i)) return false;
+        for (int i = 0; i < n_; ++i)
+            if (i != winner && reaches(i)) return false;
+        return true;
     }
 
-    bool beats_all(const float* scores, int winner) const noexcept {
-        int beaten = 0;
-        for (int i = 0, p = winner - 1; i < winner; ++i, p += n_ - i - 1) beaten += -scores[p] > limit(p);
-        const int row = row_of(winner);
-        for (int j = winner + 1; j < n_; ++j) beaten += scores[row + j] > limit(row + j);
-        return beaten == n_ - 1;
+    // Whether a class surely loses against another one.
+    bool loses_to(const float* scores, int own, int other) const noexcept {
+        const int p = own < other ? row_of(own) + other : row_of(other) + own;
+        return (own < other ? -scores[p] : scores[p]) > limit_[size(p)];
     }
 
-    // As `decide` counts.
+    // Whether a class surely loses so many duels.
+    bool loses_often(const float* scores, int own, int often) const noexcept {
+        for (int other = 0; other < n_ && often > 0; ++other) often -= other != own && loses_to(scores, own, other);
+        return often <= 0;
+    }
+
+    // As `decide` counts; loops that compilers turn into vectors.
     int most_votes(const float* scores) noexcept {
         std::int32_t* const sure = sure_.data();
         std::int32_t* const possible = possible_.data();
@@ -102,12 +128,12 @@ class PairVote {
         return best;
     }
 
-    float limit(int pair) const noexcept { return limit_[static_cast<std::size_t>(pair)]; }
-
+    const HotTable* hot_ = nullptr;
     int n_ = 0;
     const double* error_ = nullptr;
     std::vector<float> limit_;
-    std::vector<std::int32_t> alive_, sure_, possible_;
+    std::vector<std::int32_t> row_, sure_, possible_;
+    AlignedBuffer<std::int32_t> alive_, counts_;
 };
 
 }  // namespace svelto

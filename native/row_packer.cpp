@@ -50,8 +50,9 @@ bool RowPacker::pack_contiguous(const RowSource& rows, std::int64_t first, int n
     const bool contiguous = !rows.is_csr && rows.col_stride == 1 && rows.scaling.form == ScalingForm::none;
     if (hot_ == nullptr || stored_rows_ || !contiguous) return false;
     const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(first) * rows.row_stride;
+    const int n_ahead = static_cast<int>(std::min<std::int64_t>(n, rows.n_rows - first - n));
     const auto pack = [&](const auto* from, const auto& function) {
-        return function(from + at, rows.row_stride, n, d_, shift_, dense_.get(), stride_);
+        return function(from + at, rows.row_stride, n, n_ahead, d_, shift_, dense_.get(), stride_);
     };
     n_ = n;
     return rows.type == ElementType::float32 ? pack(static_cast<const float*>(rows.data), hot_->pack_f32)

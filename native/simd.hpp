@@ -45,6 +45,11 @@ struct VecOf<double> {
     using Type = VecD;
     using Int = VecL;
 };
+template <>
+struct VecOf<std::int32_t> {
+    using Type = VecI;
+    using Int = VecI;
+};
 template <class T>
 using Vec = typename VecOf<T>::Type;
 template <class T>
@@ -58,6 +63,47 @@ template <class T>
 [[gnu::always_inline]] inline void store(T* p, Vec<T> v) {
     *reinterpret_cast<Vec<T>*>(p) = v;
 }
+// From anywhere.
+[[gnu::always_inline]] inline VecF load_any(const float* from) {
+    VecF x;
+    __builtin_memcpy(&x, from, sizeof x);
+    return x;
+}
+
+// n floats, fewer than a vector has, and zeros behind them.
+[[gnu::always_inline]] inline VecF load_few(const float* from, int n) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1u), from));
+#elif SVELTO_LEVEL == 1
+    static constexpr std::int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    __m256i mask;
+    __builtin_memcpy(&mask, kMask + 8 - n, sizeof mask);
+    return reinterpret_cast<VecF>(_mm256_maskload_ps(from, mask));
+#else
+    VecF values = {};
+    for (int i = 0; i < kLanes<float>; ++i)
+        if (i < n) values[i] = from[i];
+    return values;
+#endif
+}
+
+// n floats, and zeros behind them where a vector has more.
+[[gnu::always_inline]] inline VecF load_first(const float* from, int n) {
+    return n < kLanes<float> ? load_few(from, n) : load_any(from);
+}
+
+// from[at], lane by lane.
+[[gnu::always_inline]] inline VecF gather(const float* from, VecI at) {
+#if SVELTO_LEVEL == 2
+    return reinterpret_cast<VecF>(
+        _mm512_mask_i32gather_ps(_mm512_setzero_ps(), 0xffff, reinterpret_cast<__m512i>(at), from, sizeof(float)));
+#else
+    VecF values;
+    for (int i = 0; i < kLanes<float>; ++i) values[i] = from[at[i]];
+    return values;
+#endif
+}
+
 template <class T>
 [[gnu::always_inline]] inline Vec<T> broadcast(T x) {
     return x - Vec<T>{};  // x - 0 is x even for -0.0, so no instruction is left; 0 + x is not

@@ -6,12 +6,16 @@
 namespace svelto {
 namespace {
 
-// Room for n values; memory of a vector suits every type of number.
+// Room for n values.
 template <class T>
-T* room(std::vector<unsigned char>& bytes, std::size_t n) {
-    bytes.resize(n * sizeof(T));
-    return reinterpret_cast<T*>(bytes.data());
+T* room(AlignedBuffer<std::byte>& bytes, std::size_t n) {
+    bytes.reserve(n * sizeof(T));
+    return reinterpret_cast<T*>(bytes.get());
 }
+
+// Rows that lie apart are asked for so long before they are copied: each would be waited for else.
+constexpr std::size_t kRowsAhead = 8;
+constexpr int kLineBytes = 64;
 
 }  // namespace
 
@@ -33,9 +37,15 @@ void TakenRows::take_dense(const RowSource& from, std::span<const std::int64_t> 
     source_.data = to;
     source_.row_stride = from.d;
     source_.col_stride = 1;
-    for (const std::int64_t number : numbers) {
-        const T* row = static_cast<const T*>(from.data) + number * from.row_stride;
+    const auto row_of = [&](std::size_t i) { return static_cast<const T*>(from.data) + numbers[i] * from.row_stride; };
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const T* row = row_of(i);
         if (from.col_stride == 1) {
+            if (i + kRowsAhead < numbers.size()) {
+                const T* later = row_of(i + kRowsAhead);
+                for (int k = 0; k < from.d; k += kLineBytes / static_cast<int>(sizeof(T)))
+                    __builtin_prefetch(later + k);
+            }
             std::copy_n(row, from.d, to);
         } else {
             for (int k = 0; k < from.d; ++k) to[k] = row[k * from.col_stride];

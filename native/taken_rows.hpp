@@ -1,11 +1,12 @@
 // Some rows of a source, copied together: what the next stage of a cascade reads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "rows.hpp"
+#include "workspace.hpp"
 
 namespace svelto {
 
@@ -24,7 +25,7 @@ class TakenRows {
     void take_csr(const RowSource& from, std::span<const std::int64_t> numbers);
 
     RowSource source_;
-    std::vector<unsigned char> values_, indices_, row_start_;
+    AlignedBuffer<std::byte> values_, indices_, row_start_;
 };
 
 }  // namespace svelto
