@@ -164,7 +164,9 @@ def test_scores_are_those_of_svc(kernel, n_classes):
         scores = pair_scores(models, 0, X, kernel, gamma, queries)
         # Both stop within tol of the optimum; far from the rows polynomials make more of it.
         assert_allclose(scores, expected, rtol=2e-3, atol=2e-3)
-        assert abs(len(np.unique(models.support)) - len(svc.support_)) <= 2
+        # With four features only rbf has a single solution: others share the weight of a vector in many ways.
+        most = 2 if kernel.name == "rbf" else 5
+        assert abs(len(np.unique(models.support)) - len(svc.support_)) <= most
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: f"{k.name}{k.degree}")
