@@ -21,7 +21,10 @@ constexpr int kDistilledRule = 4;
 constexpr int kMostColumns = 1 << 20;
 
 // What a stage points to besides the arrays of its fields.
-using Floors = std::array<AlignedBuffer<float>, kMostHingeLayers + 1>;
+struct OwnArrays {
+    std::array<AlignedBuffer<float>, kMostHingeLayers + 1> floors;
+    AlignedBuffer<float> paired;
+};
 
 // Sizes and floors of a layer with so many hinges, without its arrays.
 HingeLayer make_layer(int n_inputs, int n_scores, int n_hinges, AlignedBuffer<float>& floor) {
@@ -43,7 +46,19 @@ const float* read_weights(const nb::dict& fields, const std::string& name, const
     return weights;
 }
 
-Hinges read_hinges(const nb::dict& fields, int n_scores, Floors& floors) {
+// The weights of a few scores, two inputs beside each other; null where there are too many scores.
+const float* pair_weights(const HingeLayer& last, int n_scores, AlignedBuffer<float>& paired) {
+    if (n_scores > kPairedScores) return nullptr;
+    const int n_pairs = (last.n_inputs + 1) / 2;
+    paired.reserve(static_cast<std::size_t>(n_pairs) * kTreeLanes);
+    std::fill_n(paired.get(), n_pairs * kTreeLanes, 0.0f);
+    for (int k = 0; k < last.n_inputs; ++k)
+        for (int p = 0; p < n_scores; ++p)
+            paired.get()[k / 2 * kTreeLanes + 2 * p + k % 2] = last.weights[k * last.width + p];
+    return paired.get();
+}
+
+Hinges read_hinges(const nb::dict& fields, int n_scores, OwnArrays& own) {
     Hinges hinges;
     hinges.d = get<int>(fields, "d");
     hinges.n_scores = n_scores;
@@ -55,7 +70,7 @@ Hinges read_hinges(const nb::dict& fields, int n_scores, Floors& floors) {
     for (int l = 0; l < hinges.n_layers; ++l) {
         require(n_hinges[l] >= 0 && n_hinges[l] <= kMostColumns, "n_hinges is out of range");
         HingeLayer& layer = hinges.layers[l];
-        layer = make_layer(n_inputs, n_scores, n_hinges[l], floors[static_cast<std::size_t>(l)]);
+        layer = make_layer(n_inputs, n_scores, n_hinges[l], own.floors[static_cast<std::size_t>(l)]);
         const std::string number = std::to_string(l);
         layer.weights = read_weights(fields, "weights_" + number, layer);
         layer.bias = aligned<float>(fields, "bias_" + number, layer.width);
@@ -72,14 +87,15 @@ Hinges read_hinges(const nb::dict& fields, int n_scores, Floors& floors) {
         return hinges;
     }
     HingeLayer& last = hinges.last;
-    last = make_layer(n_inputs, n_scores, 0, floors.back());
+    last = make_layer(n_inputs, n_scores, 0, own.floors.back());
     last.weights = read_weights(fields, "mix", last);
+    hinges.paired = pair_weights(last, n_scores, own.paired);
     hinges.padded = last.width;
     return hinges;
 }
 
 // One layer of bumps, without columns for scores.
-Hinges read_bumps(const nb::dict& fields, int n_scores, Floors& floors) {
+Hinges read_bumps(const nb::dict& fields, int n_scores, OwnArrays& own) {
     Hinges bumps;
     bumps.bumps = true;
     bumps.d = get<int>(fields, "d");
@@ -91,7 +107,7 @@ Hinges read_bumps(const nb::dict& fields, int n_scores, Floors& floors) {
     bumps.row_weight = static_cast<float>(get<double>(fields, "row_weight"));
     require(bumps.row_weight >= 0.0f && std::isfinite(bumps.row_weight), "row_weight is negative or not finite");
     HingeLayer& layer = bumps.layers[0];
-    layer = make_layer(bumps.d, 0, n_bumps, floors[0]);
+    layer = make_layer(bumps.d, 0, n_bumps, own.floors[0]);
     layer.weights = read_weights(fields, "weights_0", layer);
     layer.bias = aligned<float>(fields, "bias_0", layer.width);
     require_finite(layer.bias, layer.width, "a bias is not finite");
@@ -106,13 +122,14 @@ Hinges read_bumps(const nb::dict& fields, int n_scores, Floors& floors) {
         bumps.intercept = intercept[0];
         return bumps;
     }
-    bumps.last = make_layer(n_bumps, n_scores, 0, floors.back());
+    bumps.last = make_layer(n_bumps, n_scores, 0, own.floors.back());
     bumps.last.weights = read_weights(fields, "mix", bumps.last);
     bumps.last.bias = intercept;
+    bumps.paired = pair_weights(bumps.last, n_scores, own.paired);
     return bumps;
 }
 
-HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<float>& zeros,
+HingeStage read_stage(const nb::dict& fields, OwnArrays& own, AlignedBuffer<float>& zeros,
                       std::vector<std::int32_t>& far) {
     HingeStage s;
     s.distilled = get<int>(fields, "rule") == kDistilledRule;
@@ -122,9 +139,9 @@ HingeStage read_stage(const nb::dict& fields, Floors& floors, AlignedBuffer<floa
     s.vote = read_vote(vote_fields);
     require(!s.distilled || s.vote.n_classes >= 2, "a distilled stage has at least two classes");
     if (fields.contains("n_bumps")) {
-        s.hinges = read_bumps(fields, s.vote.n_scores, floors);
+        s.hinges = read_bumps(fields, s.vote.n_scores, own);
     } else {
-        s.hinges = read_hinges(fields, s.vote.n_scores, floors);
+        s.hinges = read_hinges(fields, s.vote.n_scores, own);
         // The bias of the scores is in the first layer.
         zeros.reserve(static_cast<std::size_t>(s.hinges.padded));
         std::fill_n(zeros.get(), s.hinges.padded, 0.0f);
@@ -153,7 +170,7 @@ class HingeEngine final : public LabelStage {
     HingeEngine(nb::dict fields, const std::string& level, nb::object errors)
         : fields_(std::move(fields)),
           errors_(std::move(errors)),
-          stage_(read_stage(fields_, floors_, zeros_, far_)),
+          stage_(read_stage(fields_, own_, zeros_, far_)),
           hot_(level_table(level)),
           scaling_(read_scaling(fields_, stage_.hinges.d)) {
         if (errors_.is_none()) return;
@@ -221,7 +238,7 @@ class HingeEngine final : public LabelStage {
 
     nb::dict fields_;
     nb::object errors_;
-    Floors floors_;
+    OwnArrays own_;
     AlignedBuffer<float> zeros_;
     std::vector<std::int32_t> far_;
     HingeStage stage_;

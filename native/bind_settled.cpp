@@ -43,11 +43,17 @@ void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
     const std::int64_t* from = table.data();
     const std::int32_t* at = index.data();
     std::int64_t* to = out.data();
-    const std::size_t n = index.shape(0), n_table = std::min<std::size_t>(table.shape(0), INT32_MAX);
-    std::uint32_t largest = 0;
-    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<std::uint32_t>(at[i]));
-    require(n == 0 || largest < n_table, "an index is outside the table");
-    if (n_table == 2) {  // without memory in between: a loop that compilers turn into vectors
+    const std::size_t n = index.shape(0);
+    const auto n_table = static_cast<std::uint32_t>(std::min<std::size_t>(table.shape(0), INT32_MAX));
+    // Without sign an index in the table, and what is between it and the last, have no highest bit; a loop that
+    // compilers turn into vectors, as the next.
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto number = static_cast<std::uint32_t>(at[i]);
+        bits |= number | (n_table - 1 - number);
+    }
+    require(n == 0 || (n_table > 0 && bits >> 31 == 0), "an index is outside the table");
+    if (n_table == 2) {  // without memory in between
         const std::int64_t zero = from[0], change = from[0] ^ from[1];
         for (std::size_t i = 0; i < n; ++i) to[i] = zero ^ (change & -static_cast<std::int64_t>(at[i]));
     } else {

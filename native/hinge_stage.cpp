@@ -95,6 +95,9 @@ class HingeWalker {
         if (votes_by_pairs_) {
             pair_vote_.set_caution(caution);
             pair_vote_.find_labels(scores_.get(), stage_.hinges.padded, n, labels);
+        } else if (stage_.distilled) {
+            const double bound = caution > 0.0 ? caution * stage_.error[0] : 0.0;
+            for (int i = 0; i < n; ++i) labels[i] = best_class(i).value > bound ? best_[i] : kUndecided;
         } else if (vote.n_scores > 1 || vote.rule == Rule::argmax || vote.rule == Rule::value) {
             for (int i = 0; i < n; ++i) labels[i] = label(i, caution);
         } else {

@@ -4,7 +4,8 @@
 // A column adds one input after another to its bias, in the order of inputs, whatever the tile: a row's scores do not
 // depend on the rows beside it. An input that is zero changes no sum, so that a row that brings its stored features
 // only gets the scores of the same row with its zeros. Levels differ in rounding: those above the baseline multiply and
-// add in one rounding, and the last sum over hinges runs in as many partial sums as the level has lanes.
+// add in one rounding; the last sum over hinges runs in as many partial sums as the level has lanes, or in two for a
+// few scores with AVX-512.
 #pragma once
 
 #include <algorithm>
@@ -185,6 +186,59 @@ inline void hinge_pass(const HingePass& pass) {
     }
 }
 
+#if SVELTO_LEVEL == 2
+// A few scores from the columns of the last layer, two of which share a vector: lanes 2p and 2p + 1 are sums for score
+// p.
+template <int kRows>
+inline void paired_tile(const HingePass& pass, const float* paired, int row) {
+    const float* inputs = pass.inputs + row * pass.input_stride;
+    VecF sum[kRows];
+    for (int r = 0; r < kRows; ++r) {
+        VecF begin = load(pass.layer.bias);
+        if (pass.before != nullptr) begin += load_any(pass.before + (row + r) * pass.before_stride);
+        const auto scores = static_cast<__mmask16>(0x5555u & ((1u << 2 * pass.n_scores) - 1u));
+        sum[r] = reinterpret_cast<VecF>(_mm512_maskz_expand_ps(scores, reinterpret_cast<__m512>(begin)));
+    }
+    const int n = pass.layer.n_inputs;
+    for (int k = 0; k + 1 < n; k += 2) {
+        const VecF weight = load(paired + k / 2 * kTreeLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < kRows; ++r) {
+            double two;
+            __builtin_memcpy(&two, inputs + r * pass.input_stride + k, sizeof two);
+            sum[r] = fmadd(reinterpret_cast<VecF>(_mm512_set1_pd(two)), weight, sum[r]);
+        }
+    }
+    if (n % 2 == 1) {  // the other weights are zeros
+        const VecF weight = load(paired + n / 2 * kTreeLanes);
+        for (int r = 0; r < kRows; ++r)
+            sum[r] = fmadd(broadcast(inputs[r * pass.input_stride + n - 1]), weight, sum[r]);
+    }
+    for (int r = 0; r < kRows; ++r) {
+        const auto sums = reinterpret_cast<__m512>(sum[r]);
+        const VecF both = sum[r] + reinterpret_cast<VecF>(_mm512_maskz_permute_ps(0xffff, sums, 0xb1));
+        const VecF score = reinterpret_cast<VecF>(_mm512_maskz_compress_ps(0x5555, reinterpret_cast<__m512>(both)));
+        store(pass.to + (row + r) * pass.to_stride, score + (score - score));  // as ColumnShape::score
+    }
+}
+
+template <int kRows>
+inline void paired_tiles(const HingePass& pass, const float* paired, int row) {
+    for (; row + kRows <= pass.n_rows; row += kRows) paired_tile<kRows>(pass, paired, row);
+    if constexpr (kRows > 1) {
+        if (row < pass.n_rows) paired_tiles<kRows / 2>(pass, paired, row);
+    }
+}
+#endif
+
+// The last pass of several scores.
+inline void score_pass(const HingePass& pass, [[maybe_unused]] const float* paired) {
+#if SVELTO_LEVEL == 2
+    if (paired != nullptr) return paired_tiles<8>(pass, paired, 0);
+#endif
+    hinge_pass(pass);
+}
+
 // The sum of the lanes, halves added until one is left.
 [[gnu::always_inline]] inline float mixed_sum(const float* mixed) {
     typedef float Quarter __attribute__((vector_size(16), may_alias));
@@ -242,8 +296,9 @@ inline void evaluate_bumps(const Hinges& bumps, const TreeRows& rows, float* scr
         }
         return;
     }
-    hinge_pass({bumps.last, rows.n, bumps.n_scores, scratch, stride, rows, nullptr, 0, scores, bumps.padded, nullptr,
-                ColumnShape::score});
+    score_pass({bumps.last, rows.n, bumps.n_scores, scratch, stride, rows, nullptr, 0, scores, bumps.padded, nullptr,
+                ColumnShape::score},
+               bumps.paired);
 }
 
 // scores[row][padded], NaN where a number on the way was too large for a float. scratch: the columns of all layers.
@@ -270,8 +325,9 @@ inline void evaluate_hinges(const Hinges& hinges, const TreeRows& rows, float* s
         }
         return;
     }
-    hinge_pass({hinges.last, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scores,
-                hinges.padded, nullptr, ColumnShape::score});
+    score_pass({hinges.last, rows.n, hinges.n_scores, inputs, input_stride, rows, before, before_stride, scores,
+                hinges.padded, nullptr, ColumnShape::score},
+               hinges.paired);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 namespace svelto {
 
 constexpr int kMostHingeLayers = 2;
+constexpr int kPairedScores = kTreeLanes / 2;
 
 struct HingeLayer {
     int n_inputs = 0;                // features, or hinges of the layer before
@@ -37,6 +38,9 @@ struct Hinges {
     // score's own. Several: one more layer, without hinges.
     const float* mix = nullptr;  // [width of the last layer]
     HingeLayer last;
+    // Weights of `last` for at most kPairedScores scores: [(n_inputs + 1) / 2][kTreeLanes], a score's weights of two
+    // inputs beside each other; null: for more.
+    const float* paired = nullptr;
     bool bumps = false;
     float row_weight = 0.0f;  // of bumps
     float intercept = 0.0f;   // of bumps with a single score; of several it is the bias of `last`

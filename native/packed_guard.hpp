@@ -54,6 +54,9 @@ struct PackedGuard {
     float direction_limit = 0.0f;
     float outer_direction_limit = 0.0f;
     bool directed = false;
+    // Where any order of that sum is at most this, no order of it is beyond direction_limit, for rows that are not
+    // outside; negative where rounding leaves no room.
+    float sure_direction_limit = -1.0f;
 };
 
 }  // namespace svelto

@@ -102,19 +102,26 @@ constexpr int kBallRows = 4;
 // Rows that add up side by side: as many sums as a vector unit works on at a time, or as there are registers for.
 constexpr int kFarRows = SVELTO_LEVEL > 0 ? 8 : 4;
 
-// A bit for each of the rows that are not in the core.
-[[gnu::always_inline]] inline unsigned far_bits(const PackedGuard& guard, const Balls* along) {
 #if SVELTO_LEVEL > 0
+// A bit for each of eight rows whose sum of lanes is not at most a limit; a sum that is no number is not.
+[[gnu::always_inline]] inline unsigned beyond_bits(const BallPart (&lanes)[kFarRows], float limit) {
     static_assert(kFarRows == 8 && kBallParts == 1);
-    const auto pair = [along](int r) __attribute__((always_inline)) {
-        const BallPart a = along[r].part[0] * along[r].part[0], b = along[r + 1].part[0] * along[r + 1].part[0];
-        return _mm256_hadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b));
+    const auto pair = [&lanes](int r) __attribute__((always_inline)) {
+        return _mm256_hadd_ps(reinterpret_cast<__m256>(lanes[r]), reinterpret_cast<__m256>(lanes[r + 1]));
     };
     const __m256 four = _mm256_hadd_ps(pair(0), pair(2)), next = _mm256_hadd_ps(pair(4), pair(6));
     const __m256 sums = _mm256_add_ps(_mm256_permute2f128_ps(four, next, 0x20),  // lower and upper halves
                                       _mm256_permute2f128_ps(four, next, 0x31));
-    const __m256 far = _mm256_cmp_ps(sums, _mm256_set1_ps(guard.direction_limit), _CMP_NLE_UQ);  // NaN is
-    return static_cast<unsigned>(_mm256_movemask_ps(far));
+    return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(sums, _mm256_set1_ps(limit), _CMP_NLE_UQ)));
+}
+#endif
+
+// A bit for each of the rows that are not in the core.
+[[gnu::always_inline]] inline unsigned far_bits(const PackedGuard& guard, const Balls (&along)[kFarRows]) {
+#if SVELTO_LEVEL > 0
+    BallPart squares[kFarRows];
+    for (int r = 0; r < kFarRows; ++r) squares[r] = along[r].part[0] * along[r].part[0];
+    return beyond_bits(squares, guard.direction_limit);
 #else
     unsigned bits = 0;
     for (int r = 0; r < kFarRows; ++r) bits |= static_cast<unsigned>(place_along(guard, along[r]) != kInCore) << r;
@@ -122,21 +129,67 @@ constexpr int kFarRows = SVELTO_LEVEL > 0 ? 8 : 4;
 #endif
 }
 
+// The sums that decide, of a few rows side by side.
+[[gnu::always_inline]] inline void sum_along(const PackedGuard& guard, const float* const (&row)[kFarRows],
+                                             Balls (&along)[kFarRows]) {
+    for (int r = 0; r < kFarRows; ++r) along[r] = start_along(guard);
+    for (int k = 0; k < guard.d; ++k) {
+        const Balls column = load_balls(guard.directions + static_cast<std::ptrdiff_t>(k) * kGuardLanes);
+#pragma GCC unroll 8
+        for (int r = 0; r < kFarRows; ++r) step_along(along[r], row[r][k] - BallPart{}, column);
+    }
+}
+
+#if SVELTO_LEVEL == 2
+// A bit for each of the rows that might not be in the core. Two features share a vector, lane by lane, which takes half
+// the time of the sums that decide and rounds in another order.
+[[gnu::always_inline]] inline unsigned doubtful_bits(const PackedGuard& guard, const float* const (&row)[kFarRows]) {
+    const __m512i beside = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    const auto spread = [&](__m512 two) { return _mm512_maskz_permutexvar_ps(0xffff, beside, two); };
+    VecF along[kFarRows];
+    const VecF start = reinterpret_cast<VecF>(spread(_mm512_maskz_loadu_ps(0x00ff, guard.offset)));
+    for (int r = 0; r < kFarRows; ++r) along[r] = -start;
+    int k = 0;
+    for (; k + 1 < guard.d; k += 2) {
+        const float* const columns = guard.directions + static_cast<std::ptrdiff_t>(k) * kGuardLanes;
+        const VecF column = reinterpret_cast<VecF>(spread(_mm512_loadu_ps(columns)));
+#pragma GCC unroll 8
+        for (int r = 0; r < kFarRows; ++r) {
+            double two;
+            __builtin_memcpy(&two, row[r] + k, sizeof two);
+            along[r] = fmadd(reinterpret_cast<VecF>(_mm512_set1_pd(two)), column, along[r]);
+        }
+    }
+    if (k < guard.d) {
+        const float* const columns = guard.directions + static_cast<std::ptrdiff_t>(k) * kGuardLanes;
+        const VecF column = reinterpret_cast<VecF>(spread(_mm512_maskz_loadu_ps(0x00ff, columns)));
+        for (int r = 0; r < kFarRows; ++r) along[r] = fmadd(broadcast(row[r][k]), column, along[r]);
+    }
+    BallPart squares[kFarRows];  // of each direction twice
+#pragma GCC unroll 8
+    for (int r = 0; r < kFarRows; ++r) {
+        const auto sums = reinterpret_cast<__m512>(along[r]);
+        const VecF both = along[r] + reinterpret_cast<VecF>(_mm512_maskz_permute_ps(0xffff, sums, 0xb1));
+        const auto sq = reinterpret_cast<__m512>(both * both);
+        squares[r] = reinterpret_cast<BallPart>(
+            _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, sq, 0), _mm512_maskz_extractf32x8_ps(0xff, sq, 1)));
+    }
+    return beyond_bits(squares, 2.0f * guard.sure_direction_limit);
+}
+#endif
+
 // Places of dense rows that are far out along the directions.
 inline void mark_far_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
     for (int first = 0; first < rows.n; first += kFarRows) {
         const int n = rows.n - first < kFarRows ? rows.n - first : kFarRows;
         const float* row[kFarRows];
-        Balls along[kFarRows];
-        for (int r = 0; r < kFarRows; ++r) {
+        for (int r = 0; r < kFarRows; ++r)
             row[r] = rows.dense + static_cast<std::ptrdiff_t>(first + (r < n ? r : 0)) * guard.stride;
-            along[r] = start_along(guard);
-        }
-        for (int k = 0; k < guard.d; ++k) {
-            const Balls column = load_balls(guard.directions + static_cast<std::ptrdiff_t>(k) * kGuardLanes);
-#pragma GCC unroll 8
-            for (int r = 0; r < kFarRows; ++r) step_along(along[r], row[r][k] - BallPart{}, column);
-        }
+#if SVELTO_LEVEL == 2
+        if (guard.sure_direction_limit >= 0.0f && doubtful_bits(guard, row) == 0) continue;
+#endif
+        Balls along[kFarRows];
+        sum_along(guard, row, along);
         if (far_bits(guard, along) == 0) continue;
         for (int r = 0; r < n; ++r)
             places[first + r] = farther(static_cast<Place>(places[first + r]), place_along(guard, along[r]));

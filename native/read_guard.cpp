@@ -15,6 +15,26 @@ float read_float(const nb::dict& fields, const char* name) {
     return static_cast<float>(value);
 }
 
+// A dot product of d + 1 terms is off by at most about d + 1 units of rounding times the sum of their sizes, in any
+// order; twice that lies between two orders, and as much again is left free.
+float sure_direction_limit(const PackedGuard& g) {
+    constexpr double kUnit = 0.5 * std::numeric_limits<float>::epsilon();
+    const double beyond = 1.001 * std::sqrt(std::max(static_cast<double>(g.outer_box_limit), 0.0));
+    double sq_slack = 0.0;
+    for (int j = 0; j < kGuardLanes; ++j) {
+        double size = std::abs(static_cast<double>(g.offset[j]));
+        for (int k = 0; k < g.d; ++k) {
+            const double edge =
+                std::max(std::abs(static_cast<double>(g.low[k])), std::abs(static_cast<double>(g.high[k])));
+            size += (edge + beyond) * std::abs(static_cast<double>(g.directions[k * kGuardLanes + j]));
+        }
+        sq_slack += size * size;
+    }
+    const double sure =
+        std::sqrt(static_cast<double>(g.direction_limit)) - 4.0 * kUnit * (g.d + 2) * std::sqrt(sq_slack);
+    return sure > 0.0 ? static_cast<float>(0.9999 * sure * sure) : -1.0f;
+}
+
 void read_directions(const nb::dict& fields, PackedGuard& g) {
     g.direction_limit = read_float(fields, "direction_limit");
     g.outer_direction_limit = read_float(fields, "outer_direction_limit");
@@ -25,6 +45,7 @@ void read_directions(const nb::dict& fields, PackedGuard& g) {
     g.offset = aligned<float>(fields, "offset", kGuardLanes);
     require_finite(g.directions, std::int64_t{g.d} * kGuardLanes, "a direction of the guard is not finite");
     require_finite(g.offset, kGuardLanes, "an offset of the guard is not finite");
+    g.sure_direction_limit = sure_direction_limit(g);
 }
 
 void read_grids(const nb::dict& fields, int padded, PackedGuard& g) {

@@ -104,6 +104,37 @@ template <class T>
 #endif
 }
 
+#if SVELTO_LEVEL == 2
+// Sixteen rows of sixteen floats become columns. The zero-masked forms are the plain instructions, as for vmax.
+[[gnu::always_inline]] inline void transpose(VecF (&row)[16]) {
+    const auto as_floats = [](VecF v) { return reinterpret_cast<__m512>(v); };
+    const auto as_doubles = [](VecF v) { return reinterpret_cast<__m512d>(v); };
+    VecF pair[16], four[16], eight[16];
+    for (int i = 0; i < 16; i += 2) {  // rows i, i + 1 of two columns
+        pair[i] = reinterpret_cast<VecF>(_mm512_maskz_unpacklo_ps(0xffff, as_floats(row[i]), as_floats(row[i + 1])));
+        pair[i + 1] =
+            reinterpret_cast<VecF>(_mm512_maskz_unpackhi_ps(0xffff, as_floats(row[i]), as_floats(row[i + 1])));
+    }
+    for (int i = 0; i < 16; i += 4)  // rows i to i + 3 of one column, in each quarter another one
+        for (int half = 0; half < 2; ++half) {
+            const __m512d a = as_doubles(pair[i + half]), b = as_doubles(pair[i + 2 + half]);
+            four[i + 2 * half] = reinterpret_cast<VecF>(_mm512_maskz_unpacklo_pd(0xff, a, b));
+            four[i + 2 * half + 1] = reinterpret_cast<VecF>(_mm512_maskz_unpackhi_pd(0xff, a, b));
+        }
+    for (int i = 0; i < 16; i += 8)  // rows i to i + 7: columns c and c + 8, then c + 4 and c + 12
+        for (int c = 0; c < 4; ++c) {
+            const __m512 a = as_floats(four[i + c]), b = as_floats(four[i + 4 + c]);
+            eight[i + c] = reinterpret_cast<VecF>(_mm512_maskz_shuffle_f32x4(0xffff, a, b, 0x88));
+            eight[i + 4 + c] = reinterpret_cast<VecF>(_mm512_maskz_shuffle_f32x4(0xffff, a, b, 0xdd));
+        }
+    for (int c = 0; c < 8; ++c) {
+        const __m512 a = as_floats(eight[c]), b = as_floats(eight[8 + c]);
+        row[c] = reinterpret_cast<VecF>(_mm512_maskz_shuffle_f32x4(0xffff, a, b, 0x88));
+        row[c + 8] = reinterpret_cast<VecF>(_mm512_maskz_shuffle_f32x4(0xffff, a, b, 0xdd));
+    }
+}
+#endif
+
 template <class T>
 [[gnu::always_inline]] inline Vec<T> broadcast(T x) {
     return x - Vec<T>{};  // x - 0 is x even for -0.0, so no instruction is left; 0 + x is not

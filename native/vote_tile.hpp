@@ -56,22 +56,37 @@ void meet_classes(int n, const float* limit, const float* scores, int stride, in
     }
 }
 
+// The best class and the next of several rows, a row in each lane; column(p): their scores of class p.
+template <class Column>
+[[gnu::always_inline]] inline void best_of_columns(int n, Column column, int first, const BestClasses& best) {
+    VecF most = column(0), second = broadcast(-__builtin_inff()), trace = most - most;
+    VecI label = {};
+    for (int p = 1; p < n; ++p) {
+        const VecF value = column(p);
+        const VecI is_more = value > most;
+        label = is_more ? broadcast(p) : label;
+        second = vmax(second, is_more ? most : value);
+        most = vmax(most, value);
+        trace += value - value;
+    }
+    store(best.label + first, (trace == 0.0f) ? label : broadcast(kNoClass));
+    store(best.score + first, most);
+    store(best.second + first, second);
+}
+
 void best_classes(int n, const float* scores, int stride, int n_rows, const BestClasses& best) noexcept {
     for (int first = 0; first < n_rows; first += kLanes<float>, scores += kLanes<float> * stride) {
-        const VecI start = row_starts(n_rows - first, stride);
-        VecF most = gather(scores, start), second = broadcast(-__builtin_inff()), trace = most - most;
-        VecI label = {};
-        for (int p = 1; p < n; ++p) {
-            const VecF value = gather(scores, start + p);
-            const VecI is_more = value > most;
-            label = is_more ? broadcast(p) : label;
-            second = vmax(second, is_more ? most : value);
-            most = vmax(most, value);
-            trace += value - value;
+#if SVELTO_LEVEL == 2
+        if (stride == 16) {  // whole rows fit vectors: faster than gathering
+            VecF rows[16];
+            for (int r = 0; r < 16; ++r) rows[r] = load(scores + (r < n_rows - first ? r : 0) * stride);
+            transpose(rows);
+            best_of_columns(n, [&](int p) { return rows[p]; }, first, best);
+            continue;
         }
-        store(best.label + first, (trace == 0.0f) ? label : broadcast(kNoClass));
-        store(best.score + first, most);
-        store(best.second + first, second);
+#endif
+        const VecI start = row_starts(n_rows - first, stride);
+        best_of_columns(n, [&](int p) { return gather(scores, start + p); }, first, best);
     }
 }
 

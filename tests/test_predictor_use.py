@@ -368,8 +368,10 @@ def test_answers_are_taken_from_the_table_alone():
     table, out = np.array([3, 4]), np.empty(3, dtype=np.int64)
     _core.take(table, np.array([1, 0, 1], dtype=np.int32), out)
     assert out.tolist() == [4, 3, 4]
-    for index in ([0, 2, 0], [0, -1, 0]):
+    for index in ([0, 2, 0], [0, -1, 0], [0, 2**31 - 1, 0], [0, -(2**31), 0]):
         with pytest.raises(ValueError, match="outside the table"):
             _core.take(table, np.array(index, dtype=np.int32), out)
+    with pytest.raises(ValueError, match="outside the table"):
+        _core.take(table[:0], np.zeros(3, dtype=np.int32), out)
     with pytest.raises(ValueError, match="disagree in length"):
         _core.take(table, np.zeros(2, dtype=np.int32), out)
