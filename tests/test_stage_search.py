@@ -66,14 +66,19 @@ class Calibrator:
         return thresholds
 
 
-def chosen(world, machine=None, options=None, exact_cost=10_000.0, next_stage=None, reduced=None):
-    """Stages that are found in a world that gives (cost, open share) for a size and what hinges learn."""
+def chosen(world, machine=None, options=None, exact_cost=10_000.0, next_stage=None, reduced=None, redrawn=None):
+    """Stages that are found in a world that gives (cost, open share) for a size and what hinges learn.
+
+    `redrawn` is the world of another draw, the same if it is not given; who is asked about it does not count as asked.
+    """
     asked = []
 
     def build(options):
         if isinstance(options, ReducedSetOptions):
             return Stage(options.n_basis, "mapped", *reduced[options.n_basis], name="reduced_set")
         size = 1 << (options.n_hinges + 15).bit_length() - 1  # they fill vectors, so their number is a little smaller
+        if options.draw == 1:
+            return Stage(options.n_hinges, options.answers, *(redrawn or world)(size, options.answers))
         asked.append((size, options.answers))
         return Stage(options.n_hinges, options.answers, *world(size, options.answers))
 
@@ -134,6 +139,25 @@ def test_hinges_too_large_for_all_rows_are_left_out_where_they_cannot_pay():
     assert max(sizes(lambda size, _: (growing(size, _)[0], 0.0005))) == 64  # few rows are left
     assert max(sizes(lambda size, _: (size, 0.9), exact_cost=100.0)) == 64  # no stage pays
     assert sizes(growing, options=replace(HingeOptions(), n_hinges=20)) == [32]
+
+
+def test_hinges_that_are_taken_are_fitted_once_more():
+    def world(size, _):
+        return {16: (5.0, 0.2), 32: (50.0, 0.1), 64: (150.0, 0.01), 128: (3000.0, 0.0)}.get(size, (9000.0, 0.0))
+
+    refitted = []
+
+    def other(size, answers):
+        refitted.append(size)
+        cost, share = world(size, answers)
+        return cost, share * (0.5 if size == 16 else 2.0)
+
+    stages, *_ = chosen(world, redrawn=other)
+    assert sorted(refitted) == [16, 64]  # not those that are not taken
+    assert [(s.n_hinges, s.open_share) for s in stages] == [(15, 0.1), (63, 0.01)]  # the better one of each
+    refitted.clear()
+    chosen(world, options=replace(HingeOptions(), n_hinges=20), redrawn=other)
+    assert refitted == []  # what is asked for is built once
 
 
 @pytest.mark.parametrize("better", ["scores", "classes"])

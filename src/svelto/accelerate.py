@@ -72,10 +72,10 @@ def accelerate(
         ``tolerance``, ``precision``). "exact": ``precision`` ("auto", "float32", "float64"), the arithmetic of scores;
         labels are those of the float64 machine. "bounded": those of `BoundedOptions` (``bound``, ``save``,
         ``n_lists``, ``n_references``, ``shared``). "hinges": those of `HingeOptions` (``n_hinges``, ``answers``,
-        ``oracle_rows``, ``max_epochs``) and ``next_stage``. "taylor_tree": those of `TreeOptions` (``leaf_size``,
-        ``fit``, ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``, ``farthest``) and
-        ``next_stage`` ("auto", "reduced_set" or None: what stands between the stage and the exact engine).
-        "reduced_set": those of
+        ``oracle_rows``, ``max_epochs``, ``draw``) and ``next_stage``. "taylor_tree": those of `TreeOptions`
+        (``leaf_size``, ``fit``, ``oracle_rows``, ``max_leaves``, ``max_depth``, ``max_bytes``, ``split``,
+        ``farthest``) and ``next_stage`` ("auto", "reduced_set" or None: what stands between the stage and the exact
+        engine). "reduced_set": those of
         `ReducedSetOptions` (``n_basis``, ``basis``, ``coefficients``, ``weighting``, ``ridge``, ``max_iter``,
         ``oracle_rows``). "sv_tree": those of `SVTreeOptions` (``tree``, ``max_evals``, ``min_rows``, ``linear``,
         ``candidates``, ``shared``, ``prior_rows``, ``look_ahead``, ``prune``, ``n_starts``, ``scale``,

@@ -60,6 +60,13 @@ class Grids:
             steps = (rows - self.origin) * self.scale
             return ~(np.abs(steps - np.rint(steps)) <= tolerance)
 
+    def nearest(self, rows: FloatArray) -> FloatArray:
+        """The rows with every value moved to the nearest point of its grid."""
+        known = self.features
+        moved = np.array(rows, dtype=np.float64)
+        moved[:, known] = self.origin[known] + np.rint((moved - self.origin) * self.scale)[:, known] / self.scale[known]
+        return moved
+
     def only(self, kept: np.ndarray[Any, np.dtype[np.bool_]]) -> Grids | None:
         """Grids of these features; None where no feature is left."""
         if not (self.features & kept).any():

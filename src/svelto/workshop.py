@@ -28,7 +28,10 @@ from svelto.machine import KernelMachine
 from svelto.open_rows import take_rows
 from svelto.oracle import FOR_HINGES, FOR_LEAVES, Neighbourhoods, OracleNeeds, oracle_rows
 from svelto.stage_search import Options, Priced, cheapest_stages
+from svelto.strangers import passing_strangers
 
+# Rows unlike the given ones among those that hinges learn from, as a share of the others, at most.
+STRANGE_SHARE: Final = 0.02
 BUILDERS: Final[dict[type, Any]] = {
     TreeOptions: build_taylor_tree,
     SVTreeOptions: build_sv_tree,
@@ -207,4 +210,7 @@ class Workshop:
         self.progress("scores of oracle rows")
         rng = np.random.default_rng([self.seed, 7 if needs is FOR_HINGES else 3])
         made = oracle_rows(self.machine, self.rows, wanted, self.seed, rng, self.n_jobs, needs, self.near)
+        if needs is FOR_HINGES and self.guard is not None:
+            n_strange = int(STRANGE_SHARE * len(made))
+            made = np.concatenate([made, passing_strangers(self.rows, self.guard, n_strange, rng, self.n_jobs)])
         return made, self.exact.scores(Query(made), self.n_jobs)

@@ -68,12 +68,15 @@ class HingeOptions:
         Rows made of the given ones, for the fit and its errors.
     max_epochs : int, default=10
         Times that the fit sees every row, on average: those that matter come more often.
+    draw : int, default=0
+        Which draw of where the fit starts and how rows follow each other; "auto" compares two.
     """
 
     n_hinges: int | tuple[int, ...] | Literal["auto"] = "auto"
     answers: Literal["auto", "scores", "classes"] = "auto"
     oracle_rows: int | Literal["auto"] = "auto"
     max_epochs: int = 10
+    draw: int = 0
 
     def __post_init__(self) -> None:
         if self.n_hinges != "auto":
@@ -81,6 +84,7 @@ class HingeOptions:
         if self.oracle_rows != "auto":
             check_whole("oracle_rows", self.oracle_rows, 0, " or 'auto'")
         check_whole("max_epochs", self.max_epochs, 1)
+        check_whole("draw", self.draw, 0)
         check_choice("answers", self.answers, ("auto", "scores", "classes"))
 
 
@@ -272,7 +276,7 @@ def build_hinges(
     -------
     HingeStage
     """
-    rng = np.random.default_rng([seed, 8])
+    rng = np.random.default_rng([seed, 8, options.draw] if options.draw else [seed, 8])
     signs = machine.task != "regression"
     fitted = rng.random(len(rows)) < FIT_SHARE if with_errors and len(rows) > 20 else np.ones(len(rows), dtype=bool)
     held = ~fitted if (~fitted).any() else fitted
