@@ -1,5 +1,6 @@
 // Labels and rungs from scores and errors that Python holds.
 #include "binding.hpp"
+#include "dispatch.hpp"
 #include "settled_scores.hpp"
 
 namespace svelto::binding {
@@ -40,25 +41,10 @@ void last_rungs(const Matrix<double>& scores, const Matrix<double>& errors, cons
 void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
           nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
     require(out.shape(0) == index.shape(0), "index and out disagree in length");
-    const std::int64_t* from = table.data();
-    const std::int32_t* at = index.data();
-    std::int64_t* to = out.data();
-    const std::size_t n = index.shape(0);
-    const auto n_table = static_cast<std::uint32_t>(std::min<std::size_t>(table.shape(0), INT32_MAX));
-    // Without sign an index in the table, and what is between it and the last, have no highest bit; a loop that
-    // compilers turn into vectors, as the next.
-    std::uint32_t bits = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-        const auto number = static_cast<std::uint32_t>(at[i]);
-        bits |= number | (n_table - 1 - number);
-    }
-    require(n == 0 || (n_table > 0 && bits >> 31 == 0), "an index is outside the table");
-    if (n_table == 2) {  // without memory in between
-        const std::int64_t zero = from[0], change = from[0] ^ from[1];
-        for (std::size_t i = 0; i < n; ++i) to[i] = zero ^ (change & -static_cast<std::int64_t>(at[i]));
-    } else {
-        for (std::size_t i = 0; i < n; ++i) to[i] = from[at[i]];
-    }
+    static const HotTable* const hot = find_level(available_levels().back());
+    require(
+        hot->look_up(table.data(), static_cast<std::int64_t>(table.shape(0)), index.data(), index.shape(0), out.data()),
+        "an index is outside the table");
 }
 
 }  // namespace

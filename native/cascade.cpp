@@ -58,8 +58,10 @@ bool CascadeRun::ask_everywhere(const CascadeStage& asked) {
     }
     listed_ = true;
     for (const std::int64_t row : kept_) labels_[row] = 0;  // they are not open, whatever the stage says
+    const std::int64_t n_open =
+        kept_.empty() ? rows_.n_rows - outcome.settled : std::count(labels_, labels_ + rows_.n_rows, kUndecided);
     // Without a branch: nobody can predict which rows are open. Where one is not, the next takes its place.
-    open_.resize(static_cast<std::size_t>(std::count(labels_, labels_ + rows_.n_rows, kUndecided)) + 1);
+    open_.resize(static_cast<std::size_t>(n_open) + 1);
     std::size_t at = 0;
     for (std::int64_t row = 0; row < rows_.n_rows; ++row) {
         open_[at] = row;

@@ -19,7 +19,7 @@ namespace {
 // cost more than its rows.
 class Steps {
   public:
-    Steps(std::int64_t n_rows, int n_threads) : n_rows_(n_rows), part_(4 * n_threads) {}
+    Steps(std::int64_t n_rows, int n_threads) : n_rows_(n_rows), part_(2 * n_threads) {}
 
     // The next step: its first row and the row behind it; equal where none is left.
     std::pair<std::int64_t, std::int64_t> next() {

@@ -7,6 +7,7 @@
 #include "hinge_tile.hpp"
 #include "kernel_ops.hpp"
 #include "local_tile.hpp"
+#include "look_up_tile.hpp"
 #include "neighbour_tile.hpp"
 #include "pack_tile.hpp"
 #include "packed_guard_tile.hpp"
@@ -121,6 +122,7 @@ const HotTable table = {
     evaluate_hinges,
     meet_classes,
     best_classes,
+    look_up,
     place_rows,
     pair_row,
     kernel_row,

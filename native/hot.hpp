@@ -109,6 +109,9 @@ struct HotTable {
     void (*meet_classes)(int n_classes, const float* limit, const float* scores, int stride, int n_rows,
                          std::int32_t* scratch, const ClassDuels&) noexcept;
     void (*best_classes)(int n_classes, const float* scores, int stride, int n_rows, const BestClasses&) noexcept;
+    // out[i] = table[index[i]]; false where an index is outside the table, and then nothing is written.
+    bool (*look_up)(const std::int64_t* table, std::int64_t n_table, const std::int32_t* index, std::size_t n,
+                    std::int64_t* out) noexcept;
     // Where rows are by the stage's guard (Place).
     void (*place_rows)(const PackedGuard&, const TreeRows&, std::uint8_t* places) noexcept;
     // Small SVMs.

@@ -28,7 +28,7 @@ struct Balls {
 // The edges of a feature's interval, and room for two more.
 typedef float Edges __attribute__((vector_size(16), may_alias));
 // Rows that add up side by side, so that none waits for its last addition.
-constexpr int kBallRows = 4;
+constexpr int kBallRows = SVELTO_LEVEL == 2 ? 8 : 4;
 
 // a * b + c, with one rounding where the level's fmadd has one.
 [[gnu::always_inline]] inline BallPart fused(BallPart a, BallPart b, BallPart c) {
@@ -233,12 +233,6 @@ inline Place place_by_box(const PackedGuard& guard, const StoredFeature* x, cons
 
 // -- dense rows -------------------------------------------------------------------------------------------------------
 
-// What is known about a row without the sums that decide.
-struct Sure {
-    bool box;
-    bool ball;  // false where a feature is no finite number
-};
-
 // What all rows are compared with, in registers where the features fill no more vectors than that.
 constexpr int kMostHeld = SVELTO_LEVEL == 2 ? 4 : SVELTO_LEVEL == 1 ? 3 : 1;
 template <int kVectors, bool kGridded>
@@ -259,6 +253,7 @@ struct SureBounds {
     }
 };
 
+// What is known about a row without the sums that decide.
 struct SureSums {
     VecF over = {}, sq_dist = {};
 
@@ -271,15 +266,12 @@ struct SureSums {
         const VecF place = fmadd(x, scale, start);
         over = vmax(over, vabs(place - vround(place)) - tolerance);
     }
-    [[gnu::always_inline]] Sure verdict(const PackedGuard& guard) const {
-        alignas(64) float lane[kLanes<float>];
-        store(lane, sq_dist);
-        return {!any_lane(over > 0.0f), mixed_sum(lane) <= guard.first_limit};
-    }
+    // Whether a feature is far from its interval or off its grid.
+    [[gnu::always_inline]] bool is_off_box() const { return any_lane(over > 0.0f); }
 };
 
 template <int kVectors, bool kGridded>
-[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const SureBounds<kVectors, kGridded>& bounds,
+[[gnu::always_inline]] inline SureSums sure_sums(const PackedGuard& guard, const SureBounds<kVectors, kGridded>& bounds,
                                                  const float* row) {
     constexpr int kLast = (kVectors - 1) * kLanes<float>;
     SureSums sums;
@@ -290,11 +282,11 @@ template <int kVectors, bool kGridded>
 #pragma GCC unroll 4
     for (int v = 0; v + 1 < kVectors; ++v) add(load_any(row + v * kLanes<float>), v);
     add(load_first(row + kLast, guard.d - kLast), kVectors - 1);
-    return sums.verdict(guard);
+    return sums;
 }
 
 template <bool kGridded>
-[[gnu::always_inline]] inline Sure surely_inside(const PackedGuard& guard, const float* row) {
+[[gnu::always_inline]] inline SureSums sure_sums(const PackedGuard& guard, const float* row) {
     SureSums sums;
     const auto add = [&](VecF x, int k) __attribute__((always_inline)) {
         sums.add(x, load(guard.sure_low + k), load(guard.sure_high + k), load(guard.first + k));
@@ -304,65 +296,124 @@ template <bool kGridded>
     int k = 0;
     for (; k + kLanes<float> <= guard.d; k += kLanes<float>) add(load_any(row + k), k);
     if (k < guard.d) add(load_few(row + k, guard.d - k), k);
-    return sums.verdict(guard);
+    return sums;
 }
 
-// A row that is not surely in the core.
-struct OpenRow {
-    int number;
-    bool sure_box;
-};
+// Rows that are not surely in the core, each as twice its number, and one more where it is surely in the box.
+class OpenRows {
+  public:
+    static constexpr int kAtOnce = 8;
 
-// A few of them by the sums that decide.
-inline void decide(const PackedGuard& guard, const TreeRows& rows, const OpenRow* open, int n, std::uint8_t* places) {
-    const float* row[kBallRows];
-    Balls sum[kBallRows];
-    for (int r = 0; r < kBallRows; ++r) {
-        row[r] = rows.dense + static_cast<std::ptrdiff_t>(open[r < n ? r : 0].number) * guard.stride;
-        sum[r] = load_balls(guard.bias);
+    // Adds those of the rows [first, first + kAtOnce) whose bits are set. Without a branch: nobody can predict which.
+    [[gnu::always_inline]] void add(int first, unsigned open, unsigned off_box) {
+#if SVELTO_LEVEL == 2
+        const __m256i number =
+            _mm256_add_epi32(_mm256_set1_epi32(2 * first), _mm256_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14));
+        const __m256i sure = _mm256_maskz_set1_epi32(static_cast<__mmask8>(~off_box), 1);
+        const __m256i codes = _mm256_maskz_compress_epi32(static_cast<__mmask8>(open), _mm256_or_si256(number, sure));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(code_ + n_), codes);
+        n_ += __builtin_popcount(open);
+#else
+        for (int r = 0; r < kAtOnce; ++r) {
+            code_[n_] = 2 * (first + r) + static_cast<int>((off_box >> r & 1u) == 0);
+            n_ += static_cast<int>(open >> r & 1u);
+        }
+#endif
     }
-    for (int k = 0; k < guard.d; ++k) {
-        const Balls column = load_balls(guard.columns + static_cast<std::ptrdiff_t>(k) * kGuardColumns);
-#pragma GCC unroll 4
-        for (int r = 0; r < kBallRows; ++r) add_feature(sum[r], row[r][k] - BallPart{}, column);
-    }
-    for (int r = 0; r < n; ++r) {
-        const Place by_balls = place_by_balls(guard, sum[r]);
-        // Where nobody is near the box, not even its own rows are.
-        const bool is_known = (open[r].sure_box && guard.box_limit >= 0.0f) || by_balls == kOutside;
-        places[open[r].number] = is_known ? by_balls : farther(by_balls, place_by_box(guard, row[r]));
-    }
-}
+    bool is_full() const { return n_ > kRoom - kAtOnce; }
 
-// ask(row): what is known about it at once.
-template <class Ask>
-inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places, Ask ask) {
-    OpenRow open[kBallRows];
-    int n_open = 0;
-    for (int i = 0; i < rows.n; ++i) {
-        const Sure sure = ask(rows.dense + static_cast<std::ptrdiff_t>(i) * guard.stride);
-        places[i] = kInCore;
-        open[n_open] = {i, sure.box};  // without a branch: nobody can predict which rows are sure
-        n_open += !(sure.box & sure.ball);
-        if (n_open == kBallRows) {
-            decide(guard, rows, open, n_open, places);
-            n_open = 0;
+    // All of them by the sums that decide.
+    void decide(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
+        for (int at = 0; at < n_; at += kBallRows) decide_few(guard, rows, at, places);
+        n_ = 0;
+    }
+
+  private:
+    static constexpr int kRoom = 64;
+
+    void decide_few(const PackedGuard& guard, const TreeRows& rows, int at, std::uint8_t* places) const {
+        const int n = n_ - at < kBallRows ? n_ - at : kBallRows;
+        const float* row[kBallRows];
+        Balls sum[kBallRows];
+        for (int r = 0; r < kBallRows; ++r) {
+            row[r] = rows.dense + static_cast<std::ptrdiff_t>(code_[at + (r < n ? r : 0)] >> 1) * guard.stride;
+            sum[r] = load_balls(guard.bias);
+        }
+        for (int k = 0; k < guard.d; ++k) {
+            const Balls column = load_balls(guard.columns + static_cast<std::ptrdiff_t>(k) * kGuardColumns);
+#pragma GCC unroll 8
+            for (int r = 0; r < kBallRows; ++r) add_feature(sum[r], row[r][k] - BallPart{}, column);
+        }
+        for (int r = 0; r < n; ++r) {
+            const Place by_balls = place_by_balls(guard, sum[r]);
+            // Where nobody is near the box, not even its own rows are.
+            const bool is_known = ((code_[at + r] & 1) != 0 && guard.box_limit >= 0.0f) || by_balls == kOutside;
+            places[code_[at + r] >> 1] = is_known ? by_balls : farther(by_balls, place_by_box(guard, row[r]));
         }
     }
-    if (n_open > 0) decide(guard, rows, open, n_open, places);
+
+    std::int32_t code_[kRoom];
+    int n_ = 0;
+};
+
+// A bit for each row whose lanes may add up to more than a limit, or to no number.
+[[gnu::always_inline]] inline unsigned bits_beyond(const VecF (&lanes)[OpenRows::kAtOnce], float limit) {
+#if SVELTO_LEVEL > 0
+    BallPart part[kFarRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kFarRows; ++r) {
+#if SVELTO_LEVEL == 2
+        const auto whole = reinterpret_cast<__m512>(lanes[r]);
+        part[r] = reinterpret_cast<BallPart>(
+            _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, whole, 0), _mm512_maskz_extractf32x8_ps(0xff, whole, 1)));
+#else
+        part[r] = reinterpret_cast<BallPart>(lanes[r]);
+#endif
+    }
+    return beyond_bits(part, limit);
+#else
+    unsigned bits = 0;
+    for (int r = 0; r < OpenRows::kAtOnce; ++r) {
+        const VecF sum = lanes[r];
+        bits |= static_cast<unsigned>(!((sum[0] + sum[2]) + (sum[1] + sum[3]) <= limit)) << r;
+    }
+    return bits;
+#endif
+}
+
+// ask(row): its sums.
+template <class Ask>
+inline void mark_rows_by(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places, Ask ask) {
+    constexpr int kAtOnce = OpenRows::kAtOnce;
+    OpenRows open;
+    for (int first = 0; first < rows.n; first += kAtOnce) {
+        const int n = rows.n - first < kAtOnce ? rows.n - first : kAtOnce;
+        VecF sq_dist[kAtOnce];
+        unsigned off_box = 0;
+#pragma GCC unroll 8
+        for (int r = 0; r < kAtOnce; ++r) {
+            const SureSums sums = ask(rows.dense + static_cast<std::ptrdiff_t>(first + (r < n ? r : 0)) * guard.stride);
+            sq_dist[r] = sums.sq_dist;
+            off_box |= static_cast<unsigned>(sums.is_off_box()) << r;
+        }
+        const unsigned asked = (1u << n) - 1u;
+        for (int r = 0; r < n; ++r) places[first + r] = kInCore;
+        open.add(first, (off_box | bits_beyond(sq_dist, guard.first_limit)) & asked, off_box);
+        if (open.is_full()) open.decide(guard, rows, places);
+    }
+    open.decide(guard, rows, places);
 }
 
 template <int kVectors, bool kGridded>
 inline void mark_dense_rows(const PackedGuard& guard, const TreeRows& rows, std::uint8_t* places) {
     if constexpr (kVectors > kMostHeld) {
-        mark_rows_by(guard, rows, places, [&](const float* row) __attribute__((always_inline)) {
-            return surely_inside<kGridded>(guard, row);
-        });
+        mark_rows_by(guard, rows, places,
+                     [&](const float* row) __attribute__((always_inline)) { return sure_sums<kGridded>(guard, row); });
     } else {
         if (guard.d > kVectors * kLanes<float>) return mark_dense_rows<kVectors + 1, kGridded>(guard, rows, places);
         const SureBounds<kVectors, kGridded> bounds(guard);
         mark_rows_by(guard, rows, places, [&](const float* row) __attribute__((always_inline)) {
-            return surely_inside<kVectors, kGridded>(guard, bounds, row);
+            return sure_sums<kVectors, kGridded>(guard, bounds, row);
         });
     }
 }
