@@ -39,9 +39,10 @@ void last_rungs(const Matrix<double>& scores, const Matrix<double>& errors, cons
 // out[i] = table[index[i]], for numbers of eight bytes of any kind. NumPy lets the interpreter go for this, which takes
 // threads that share a predictor longer than the work (`Unlocked`).
 void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
-          nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out) {
+          nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> out, const std::string& level) {
     require(out.shape(0) == index.shape(0), "index and out disagree in length");
-    static const HotTable* const hot = find_level(available_levels().back());
+    const HotTable* hot = find_level(level);
+    require(hot != nullptr, "this CPU and build do not offer the level");
     require(
         hot->look_up(table.data(), static_cast<std::int64_t>(table.shape(0)), index.data(), index.shape(0), out.data()),
         "an index is outside the table");
@@ -50,7 +51,7 @@ void take(const Vector<std::int64_t>& table, const Vector<std::int32_t>& index,
 }  // namespace
 
 void bind_settled(nb::module_& m) {
-    m.def("take", &take, "table"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert());
+    m.def("take", &take, "table"_a.noconvert(), "index"_a.noconvert(), "out"_a.noconvert(), "level"_a);
     m.def("settle", &settle, "scores"_a.noconvert(), "bounds"_a.noconvert(), "rule"_a, "n_classes"_a, "break_ties"_a,
           "out"_a.noconvert());
     m.def("last_rungs", &last_rungs, "scores"_a.noconvert(), "errors"_a.noconvert(), "rungs"_a.noconvert(), "rule"_a,

@@ -21,7 +21,7 @@ class LabelStage {
     virtual int width() const noexcept = 0;  // features of a row
 
     // labels[row] in vote order where the score exceeds `caution` times its error scale, else kUndecided. The outcome
-    // says how many rows have a label.
+    // counts rows with a label exactly: buffers are sized by it.
     virtual StageOutcome settle(const RowSource& rows, double caution, int n_threads, std::int32_t* labels) const = 0;
 };
 

@@ -43,13 +43,22 @@ Levels levels_of_this_cpu() {
 }  // namespace
 #endif
 
-std::vector<std::string> available_levels() {
+namespace {
+
+std::vector<std::string> find_levels() {
     std::vector<std::string> levels{"baseline"};
 #ifdef SVELTO_X86_LEVELS
     const Levels found = levels_of_this_cpu();
     if (found.avx2) levels.emplace_back("avx2");
     if (found.avx512) levels.emplace_back("avx512");
 #endif
+    return levels;
+}
+
+}  // namespace
+
+const std::vector<std::string>& available_levels() {
+    static const std::vector<std::string> levels = find_levels();
     return levels;
 }
 

@@ -9,7 +9,7 @@
 namespace svelto {
 
 // Levels this build has and this CPU can run, slowest first.
-std::vector<std::string> available_levels();
+const std::vector<std::string>& available_levels();
 
 // The table of a level by name, or null where it is not available.
 const HotTable* find_level(const std::string& name);

@@ -8,8 +8,6 @@
 // few scores with AVX-512.
 #pragma once
 
-#include <algorithm>
-
 #include "hinges.hpp"
 #include "simd.hpp"
 
@@ -255,7 +253,7 @@ inline void square_norms(const TreeRows& rows, int d, float factor, float* out) 
     alignas(64) float part[kTreeLanes];
     for (int i = 0; i < rows.n; ++i) {
         if (rows.stored != nullptr) {
-            std::fill_n(part, kTreeLanes, 0.0f);
+            for (float& sum : part) sum = 0.0f;
             for (int k = rows.start[i]; k < rows.start[i + 1]; ++k) {
                 const StoredFeature x = rows.stored[k];
                 part[x.feature % kTreeLanes] += x.value * x.value;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from svelto import cli
 _beside = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _beside.is_dir():
     os.environ.setdefault("SVELTO_DATA", str(_beside))
+
+# A shell's background jobs do not hear Ctrl-C; tests that press it need Python's own handler.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("svelto", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("svelto")

@@ -365,31 +365,33 @@ def test_batches_on_one_thread_take_the_short_way_to_the_same_labels(classes, dt
 
 
 @pytest.mark.parametrize("n_table", [1, 2, 3, 7, 8, 9, 15, 16, 17, 26, 1000])  # around what two registers hold
-def test_answers_are_those_that_numpy_takes(n_table):
+@pytest.mark.parametrize("level", _core.available_levels())
+def test_answers_are_those_that_numpy_takes(n_table, level):
     rng = np.random.default_rng(n_table)
     table = rng.integers(-(2**62), 2**62, n_table)
     for n in (0, 1, 7, 8, 9, 64, 1001):
         index = rng.integers(0, n_table, n).astype(np.int32)
         out = np.zeros(n, dtype=np.int64)
-        _core.take(table, index, out)
+        _core.take(table, index, out, level)
         assert_array_equal(out, table[index])
         if n:
             index[-1] = n_table
             before = out.copy()
             with pytest.raises(ValueError, match="outside the table"):
-                _core.take(table, index, out)
+                _core.take(table, index, out, level)
             assert_array_equal(out, before)
 
 
-def test_answers_are_taken_from_the_table_alone():
+@pytest.mark.parametrize("level", _core.available_levels())
+def test_answers_are_taken_from_the_table_alone(level):
     table, out = np.array([3, 4]), np.empty(3, dtype=np.int64)
-    _core.take(table, np.array([1, 0, 1], dtype=np.int32), out)
+    _core.take(table, np.array([1, 0, 1], dtype=np.int32), out, level)
     assert out.tolist() == [4, 3, 4]
     for index in ([0, 2, 0], [0, -1, 0], [0, 2**31 - 1, 0], [0, -(2**31), 0]):
         with pytest.raises(ValueError, match="outside the table"):
-            _core.take(table, np.array(index, dtype=np.int32), out)
+            _core.take(table, np.array(index, dtype=np.int32), out, level)
     with pytest.raises(ValueError, match="outside the table"):
-        _core.take(table[:0], np.zeros(3, dtype=np.int32), out)
-    _core.take(table[:0], np.zeros(0, dtype=np.int32), out[:0])
+        _core.take(table[:0], np.zeros(3, dtype=np.int32), out, level)
+    _core.take(table[:0], np.zeros(0, dtype=np.int32), out[:0], level)
     with pytest.raises(ValueError, match="disagree in length"):
-        _core.take(table, np.zeros(2, dtype=np.int32), out)
+        _core.take(table, np.zeros(2, dtype=np.int32), out, level)

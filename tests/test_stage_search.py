@@ -158,6 +158,8 @@ def test_hinges_that_are_taken_are_fitted_once_more():
     refitted.clear()
     chosen(world, options=replace(HingeOptions(), n_hinges=20), redrawn=other)
     assert refitted == []  # what is asked for is built once
+    chosen(lambda size, _: (size, 0.9), exact_cost=10.0, redrawn=other)
+    assert refitted == []  # nor is what does not pay
 
 
 @pytest.mark.parametrize("better", ["scores", "classes"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.svm import SVC
@@ -11,6 +13,7 @@ from svelto import workshop
 from svelto._inputs import Query
 from svelto.guard import Guard
 from svelto.guard_fit import guard_for
+from svelto.guard_grid import Grids
 from svelto.machine import KernelMachine
 from svelto.strangers import passing_strangers
 
@@ -50,8 +53,21 @@ def test_strangers_keep_to_grids():
     rows = passing_strangers(X, guard, 300, np.random.default_rng(0))
     assert len(rows) > 0
     np.testing.assert_array_equal(rows, np.rint(rows))
+    assert len(np.unique(rows, axis=0)) == len(rows)
     moved = guard.grids.nearest(X + 0.3)
     np.testing.assert_array_equal(moved, X)
+
+
+def test_no_stranger_is_there_twice_where_values_are_few():
+    """Of yes and no a fifth of the range is the same value again, and more of it makes all rows alike."""
+    X = (np.random.default_rng(0).random((3000, 12)) < 0.3).astype(float)
+    _, _, guard = machine_and_guard(X, X[:, 0] + X[:, 1] > X[:, 2])
+    guard = replace(guard, grids=Grids(np.ones(12), np.zeros(12)))
+    rows = passing_strangers(X, guard, 400, np.random.default_rng(0))
+    assert len(rows) > 0
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    of_one = passing_strangers(X[:1], guard, 400, np.random.default_rng(0))
+    assert not (of_one == X[0]).all(axis=1).any()  # none is the row that it was made of
 
 
 def test_where_no_stranger_passes_there_is_none():

@@ -51,8 +51,9 @@ BISECTIONS: Final = 7
 # What the exact engine answers within about a second or two.
 ORACLE_OPERATIONS: Final = 1.5e11
 ORACLE_SCORES: Final = 20_000_000
-# Rows that are few to begin with are made more only as far as this many values go.
+# Of wide rows fewer are made, as far as this many values go, for memory; but no fewer than so many rows for that.
 LEAST_VALUES: Final = 40_000_000
+LEAST_OF_WIDE: Final = 100_000
 # A step that goes a little beyond what new rows take.
 SHIFT_STEP: Final = 1.0
 # Rows closer than this, in units of a typical row's distance from the mean, are copies.
@@ -307,7 +308,7 @@ def oracle_rows(
     n, d = X.shape
     if wanted == "auto":
         most = affordable_rows(machine, d)
-        least = min(needs.least, LEAST_VALUES // d)
+        least = min(needs.least, max(LEAST_OF_WIDE, LEAST_VALUES // d))
         extra = min(max(needs.per_row * n, least, needs.per_feature * d), max(most - n, 0))
         if n > most:
             X = X[rng.choice(n, size=most, replace=False)]

@@ -15,7 +15,7 @@ from svelto import _core
 from svelto._inputs import Query, make_query
 from svelto._typing import FloatArray
 from svelto.cascade import Cascade
-from svelto.engines.exact import ExactEngine, ValueEngine
+from svelto.engines.exact import ExactEngine, ValueEngine, instruction_level
 from svelto.engines.stopped_sum import StoppedSum
 from svelto.machine import KernelMachine
 from svelto.probability import one_class_probability
@@ -121,6 +121,7 @@ class Predictor:
         plain = isinstance(self._engine, ExactEngine | Cascade) and not machine.front and machine.calibration is None
         plain = plain and machine.kernel.has_native_code
         self._short_width = machine.n_features if plain and self._answers is not None else None
+        self._level = instruction_level()
         self._single_answers = [] if self._answers is None else np.split(self._answers, len(self._answers))
         self._short_single = machine.scaling is None  # scikit-learn's scalers treat float32 rows in float32
         self._asks_single = isinstance(self._engine, Cascade)
@@ -191,7 +192,7 @@ class Predictor:
         if answers.itemsize != 8 or answers.dtype.kind not in "iuf":
             return answers.take(index)
         out = np.empty(len(index), dtype=answers.dtype)
-        _core.take(answers.view(np.int64), index, out.view(np.int64))
+        _core.take(answers.view(np.int64), index, out.view(np.int64), self._level)
         return out
 
     @_offered_if(_no_decision_function)

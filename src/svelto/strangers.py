@@ -18,7 +18,7 @@ from svelto.guard import Guard
 # another unit, up to so many times. Less than the least shift is a drift, not a stranger.
 LEAST_SHIFT, MOST_SHIFT = 0.2, 1.0
 MOST_GAIN: Final = 2.0
-# Rows that are tried for each that is wanted: most are too far away to pass, or not far at all.
+# Rows that are tried for each that is wanted: most are too far away to pass.
 TRIED: Final = 8
 
 
@@ -41,15 +41,20 @@ def passing_strangers(
     Returns
     -------
     ndarray of shape (n_found, n_features)
-        Where features have grids, values on them.
+        Where features have grids, values on them; no row twice then, and none that is the row it was made of.
     """
     low, high = X.min(axis=0), X.max(axis=0)
     found = [X[:0]]
     for _ in range(TRIED):
         gain = MOST_GAIN ** rng.uniform(-1.0, 1.0, size=(n, 1))
         shift = rng.uniform(LEAST_SHIFT, MOST_SHIFT, size=(n, 1)) * rng.choice((-1.0, 1.0), size=(n, 1))
-        rows = X[rng.integers(len(X), size=n)] * gain + shift * (high - low)
-        if guard.grids is not None:
+        begun = X[rng.integers(len(X), size=n)]
+        rows = begun * gain + shift * (high - low)
+        if guard.grids is not None:  # a step may be wider than a shift
             rows = guard.grids.nearest(rows)
+            rows = rows[(rows != begun).any(axis=1)]
         found.append(rows[~guard(Query(rows), n_jobs)])
-    return np.concatenate(found)[:n]
+    passed = np.concatenate(found)
+    if guard.grids is not None:
+        passed = passed[np.sort(np.unique(passed, axis=0, return_index=True)[1])]
+    return passed[:n]
