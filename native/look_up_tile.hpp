@@ -27,7 +27,7 @@ bool look_up(const std::int64_t* table, std::int64_t n_table, const std::int32_t
     if (!are_places(index, n, n_table)) return false;
     std::size_t i = 0;
 #if SVELTO_LEVEL == 2
-    if (n_table <= 16) {  // in two registers: a gather would take twice the time
+    if (n_table <= 16) {  // in two registers, without memory in between
         const auto known = static_cast<unsigned>((1ull << n_table) - 1);
         const __m512i low = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(known), table);
         const __m512i high = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(known >> 8), table + 8);
@@ -38,7 +38,7 @@ bool look_up(const std::int64_t* table, std::int64_t n_table, const std::int32_t
         }
     }
 #endif
-    if (n_table == 2) {  // without memory in between
+    if (n_table == 2) {  // likewise
         const std::int64_t zero = table[0], change = table[0] ^ table[1];
         for (; i < n; ++i) out[i] = zero ^ (change & -static_cast<std::int64_t>(index[i]));
     }

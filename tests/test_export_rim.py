@@ -101,7 +101,7 @@ def test_the_rim_decides_answers(predictors, case):
     assert (~guard.outside_core(rows)).sum() > 1000
     other = without_rim(fast).predict(rows)
     assert_array_equal(other[~rim], expected[~rim])
-    assert (other != expected)[rim].sum() >= 3
+    assert (other != expected)[rim].sum() >= 6
     if case != "values":  # of which none is settled there
         assert fast.work(rows[rim])["stages"]["exact"] < 0.9
 

@@ -160,6 +160,8 @@ def test_hinges_that_are_taken_are_fitted_once_more():
     assert refitted == []  # what is asked for is built once
     chosen(lambda size, _: (size, 0.9), exact_cost=10.0, redrawn=other)
     assert refitted == []  # nor is what does not pay
+    chosen(lambda size, _: (size, 1.0), redrawn=other)
+    assert refitted == []  # nor what settles nothing
 
 
 @pytest.mark.parametrize("better", ["scores", "classes"])

@@ -315,9 +315,8 @@ class _HingeSearch:
         """The same with hinges of another draw, where these leave less open: fits differ by several hundredths."""
         if not self.prices.pays(best):
             return best
-        asked = [stage for stage, t in zip(best.stages, best.thresholds, strict=True) if t < math.inf]
         for (answers, size), stage in sorted(self.tried.items(), key=lambda item: item[0]):
-            if not any(stage is one for one in asked):
+            if not any(stage is one for one in best.stages):
                 continue
             other = self.build(replace(self.fixed(answers, size), draw=self.options.draw + 1))
             best = min(
